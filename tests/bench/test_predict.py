@@ -1,0 +1,146 @@
+import json
+
+import pytest
+
+from specdec_jax.bench import predict
+from specdec_jax.errors import SpecdecError
+
+# Bytes in bfloat16 that a decoder step of T5 v1.1 reads, and its layers.
+DRAFTS = {"small": (77.0e6, 8), "base": (247.6e6, 12), "large": (783.0e6, 24)}
+XXL = 11.14e9
+
+
+def test_the_paper_s_small_draft():
+    prediction = predict.report(alpha=0.75, c=0.02)
+    best = prediction["best"]
+    # Table 4's first row, with the gamma that suits it best.
+    assert (best["gamma"], round(best["speedup"], 2)) == (9, 3.20)
+    row = next(row for row in prediction["rows"] if row["gamma"] == 7)
+    assert round(row["speedup"], 2) == 3.16
+    assert row["low"] < row["speedup"] < row["high"]
+    # Corollary 3.9: at v = 1 nothing pays below c, and gamma = 1 pays above.
+    assert prediction["break_even_alpha"] == pytest.approx(0.02, rel=1e-9)
+
+
+def test_the_band_is_the_gain_at_the_far_ends():
+    row = predict.report(alpha=0.5, c=0.1, alpha_error=0.1, c_error=0.05, max_gamma=1)["rows"][0]
+    assert row["gamma"] == 1
+    assert row["low"] == pytest.approx(1.4 / 1.15)
+    assert row["high"] == pytest.approx(1.6 / 1.05)
+    certain = predict.report(alpha=1.0, c=0.0, alpha_error=0.1, max_gamma=3)["best"]
+    assert certain["high"] == certain["speedup"] == 4
+
+
+def test_operations_take_c_hat_or_c():
+    # gamma = 1, alpha = 1/2: (c_hat + 2) / 1.5.
+    (row,) = predict.report(alpha=0.5, c=0.1, max_gamma=1)["rows"]
+    assert row["operations"] == pytest.approx(2.1 / 1.5)
+    (row,) = predict.report(alpha=0.5, c=0.1, c_hat=0.4, max_gamma=1)["rows"]
+    assert row["operations"] == pytest.approx(2.4 / 1.5)
+
+
+def test_measured_costs_of_verification_shorten_the_draft():
+    free = predict.report(alpha=0.8, c=0.05)
+    costly = predict.report(alpha=0.8, c=0.05, v={4: 1.5, 8: 2.5})
+    assert (free["best"]["gamma"], costly["best"]["gamma"]) == (8, 3)
+    # 1 + .8 + .64 + .512 tokens over three draft steps and a call of four tokens.
+    assert costly["best"]["speedup"] == pytest.approx(2.952 / (3 * 0.05 + 1.5))
+    assert costly["break_even_alpha"] > free["break_even_alpha"]
+    one = predict.report(alpha=0.8, c=0.05, v=1.5)["rows"][0]
+    assert one["speedup"] == pytest.approx(1.8 / 1.55)
+
+
+def test_a_prediction_survives_json_with_its_call_lengths():
+    record = json.loads(json.dumps({"alpha": 0.8, "c": 0.05, "v": {4: 1.5, 8: 2.5}, "tokens": 9}))
+    prediction = predict.report(**predict.from_record(record))
+    assert prediction["best"]["gamma"] == 3
+    assert json.loads(json.dumps(prediction)) == prediction
+
+
+def test_where_nothing_pays_plain_decoding_is_best():
+    # Plain decoding makes no verifying call, so their cost leaves its row alone.
+    prediction = predict.report(alpha=0.2, c=0.5, v=1.5)
+    assert prediction["best"]["gamma"] == 0
+    assert prediction["best"]["speedup"] == 1
+    assert "No gamma pays: decode with the target alone." in predict.render(prediction)
+    hopeless = predict.report(alpha=0.9, c=1.0, v=3.0)
+    assert hopeless["break_even_alpha"] is None
+    assert "No alpha pays" in predict.render(hopeless)
+
+
+@pytest.mark.parametrize(("size", "c"), [("small", "0.02"), ("base", "0.04"), ("large", "0.11")])
+def test_the_estimate_on_the_paper_s_device_gives_the_paper_s_c(size, c):
+    weights, layers = DRAFTS[size]
+    costs = predict.estimate_costs(
+        weights, target_bytes=XXL, device="tpu-v4", draft_layers=layers, target_layers=24
+    )
+    assert f"{costs['c']:.2f}" == c
+    assert costs["c_low"] < costs["c"] < costs["c_high"]
+    # 1.2 TB/s, and 16 microseconds for each of the target's layers.
+    assert costs["target_step"] == pytest.approx(XXL / 1.2e12 + 24 * 16e-6)
+
+
+@pytest.mark.parametrize("size", DRAFTS)
+def test_bytes_alone_give_a_range_that_holds_the_paper_s_c(size):
+    weights, _ = DRAFTS[size]
+    costs = predict.estimate_costs(weights, target_bytes=XXL, device="h100")
+    assert costs["c_low"] == pytest.approx(weights / XXL)
+    measured = {"small": 0.02, "base": 0.04, "large": 0.11}[size]
+    assert costs["c_low"] < measured < costs["c_high"]
+    assert costs["target_step"] == pytest.approx(XXL / 3.35e12)
+
+
+def test_two_checkpoints_alone_give_a_table_over_alpha():
+    costs = predict.estimate_costs(77.0e6, target_bytes=XXL, device="tpu-v5e")
+    prediction = predict.report(costs=costs)
+    assert prediction["best"] is None
+    assert [row["alpha"] for row in prediction["rows"]] == [0.5, 0.6, 0.7, 0.8, 0.9]
+    speedups = [row["speedup"] for row in prediction["rows"]]
+    assert speedups == sorted(speedups)
+    text = predict.render(prediction)
+    assert "tpu-v5e" in text
+    assert "by bandwidth alone" in text
+    # A measured c goes before an estimated one.
+    assert predict.report(c=0.3, costs=costs)["c"] == 0.3
+
+
+def test_the_text_marks_the_best_row_and_states_every_number():
+    lines = predict.render(predict.report(alpha=0.75, c=0.02, v={4: 1.26})).splitlines()
+    (best,) = [line for line in lines if line.endswith("<- best")]
+    assert best.split()[:2] == ["0.75", "5"]
+    assert "v      4 tokens 1.26, a verifying call over a target step" in lines
+    assert "alpha  0.75 (give or take 0.02)" in lines
+    assert "c      0.02 (0.016 to 0.024), a draft step over a target step" in lines
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: predict.report(alpha=0.5), "neither c nor an estimate of it is given"),
+        (lambda: predict.report(alpha=1.5, c=0.1), "alpha is 1.5 and must be"),
+        (lambda: predict.report(alpha=0.5, c=-0.1), "c is -0.1 and must be"),
+        (lambda: predict.report(alpha=0.5, c=0.1, v=0.0), "v is 0 and must be"),
+        (lambda: predict.report(alpha=0.5, c=0.1, alpha_error=-0.1), "alpha_error is -0.1"),
+        (lambda: predict.report(alpha=0.5, c=0.1, max_gamma=0), "max_gamma is 0 and must be"),
+        (lambda: predict.from_record({"v": 1.2}), "lacks alpha and c"),
+        (lambda: predict.from_record({"alpha": 0.5, "c": None}), "lacks c,"),
+        (
+            lambda: predict.estimate_costs(1.0, target_bytes=2.0, device="abacus"),
+            "device 'abacus' is not known and must be one of tpu-v4, tpu-v5e",
+        ),
+        (
+            lambda: predict.estimate_costs(0.0, target_bytes=2.0, device="h100"),
+            "draft is 0 and must be a number above 0",
+        ),
+        (
+            lambda: predict.estimate_costs(
+                1.0, target_bytes=2.0, device="tpu-v4", draft_layers=0, target_layers=24
+            ),
+            "draft_layers is 0 and must be at least 1",
+        ),
+    ],
+)
+def test_errors_say_what_is_wrong(call, message):
+    with pytest.raises(SpecdecError) as error:
+        call()
+    assert message in str(error.value)

@@ -1,0 +1,125 @@
+"""Closed forms against the real loop, run on table models whose acceptance is known."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specdec_jax.decoding import Options, request, speculative
+from specdec_jax.drafts.model import ModelDraft
+from specdec_jax.sampling import sampling
+from specdec_jax.theory import (
+    expected_tokens,
+    expected_tokens_from_betas,
+    operations_factor,
+    tokens_distribution,
+)
+
+ROWS, ROUNDS = 128, 64
+# Token 2 or 3 is of class 0, token 4 or 5 of class 1; the first of its class has this share.
+TARGET, DRAFT = {0: 0.5, 1: 0.5}, {0: 0.6, 1: 0.9}
+# beta after a token of each class: 1 - |a - b|, whatever class comes next.
+BETAS = (0.9, 0.6)
+ALPHA = 0.75
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TableModel:
+    """The next token depends on the last alone."""
+
+    logits: jax.Array
+
+    @property
+    def vocab_size(self):
+        return self.logits.shape[1]
+
+    def start(self, source, length):
+        del source, length
+        return ()
+
+    def extend(self, state, tokens, position):
+        del position
+        return self.logits[tokens], state
+
+
+def table(shares, stay):
+    """A token is of its predecessor's class with probability `stay`, in target and draft alike.
+
+    Acceptance depends on the predecessor's class and not on the token's own, since both split
+    either class by the same shares. So with `stay` = 1/2 the classes are fair coins that no
+    acceptance can see, and the betas, each a function of one class, are i.i.d.
+    """
+    probs = np.zeros((6, 6))
+    for token in range(6):
+        last = int(token >= 4)
+        for kind in (0, 1):
+            mass = stay if kind == last else 1 - stay
+            probs[token, 2 + 2 * kind] = mass * shares[last]
+            probs[token, 3 + 2 * kind] = mass * (1 - shares[last])
+    # Finite, as a network's are; exp(-1e9) is 0.
+    return TableModel(jnp.asarray(np.log(np.maximum(probs, 1e-300)).clip(-1e9), jnp.float32))
+
+
+def accepted(*, gamma, stay, seed):
+    """Accepted guesses of the first rounds of every row, none of them cut by the limit.
+
+    No row reaches its limit in `ROUNDS` rounds, and half of the rows begin in either class, so the
+    rounds are a sample of the stationary law when `stay` is 1/2.
+    """
+    limit = ROUNDS * (gamma + 1)
+    first = jnp.where(jnp.arange(ROWS) % 2 == 0, 2, 4)
+    prompt = jnp.stack([jnp.zeros_like(first), first], axis=1).astype(jnp.int32)
+    asked = request(
+        ROWS,
+        key=jax.random.key(seed),
+        max_tokens=limit,
+        prompt=prompt,
+        settings=sampling(ROWS, temperature=1.0),
+    )
+    options = Options(max_tokens=limit, gamma=gamma, record=True)
+    source = jnp.ones((ROWS, 1), jnp.int32)
+    decoded = speculative(
+        table(TARGET, stay), ModelDraft(table(DRAFT, stay)), source, asked, options
+    )
+    assert int(decoded.counters.target_runs.min()) >= ROUNDS
+    return np.asarray(decoded.rounds.accepted)[:, :ROUNDS]
+
+
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_independent_betas_give_equation_1_and_theorem_3_11(gamma):
+    tokens = accepted(gamma=gamma, stay=0.5, seed=gamma).ravel() + 1
+    law = tokens_distribution(ALPHA, gamma=gamma)
+    sizes = np.arange(1, gamma + 2)
+    expected = law @ sizes
+    # Rounds are independent, so the error of the mean is the law's own deviation over sqrt(n).
+    error = np.sqrt((law @ sizes**2 - expected**2) / tokens.size)
+    assert expected == pytest.approx(expected_tokens(ALPHA, gamma=gamma))
+    assert abs(tokens.mean() - expected) < 3 * error
+
+    # Each round costs gamma tokens of the draft and gamma + 1 of the target.
+    c_hat = 0.1
+    operations = tokens.size * (gamma * c_hat + gamma + 1) / tokens.sum()
+    # First order: the relative error of a ratio is that of its denominator.
+    assert operations == pytest.approx(
+        operations_factor(ALPHA, gamma=gamma, c_hat=c_hat), rel=3 * error / expected
+    )
+
+    # The whole law, each size within three standard errors of its count.
+    counts = np.bincount(tokens, minlength=gamma + 2)[1:]
+    assert (abs(counts - law * tokens.size) < 3 * np.sqrt(tokens.size * law * (1 - law))).all()
+
+
+def test_dependent_betas_break_equation_1_and_not_the_form_that_measures_them():
+    gamma = 4
+    kept = accepted(gamma=gamma, stay=0.98, seed=0).ravel()
+    reached = np.array([(kept >= i).sum() for i in range(gamma)])
+    passed = np.array([(kept > i).sum() for i in range(gamma)])
+    # The product of ratios of counts telescopes, so this is the mean itself, up to rounding.
+    assert expected_tokens_from_betas(passed / reached) == pytest.approx(kept.mean() + 1, rel=1e-12)
+    # One alpha for all positions, as the paper measures it, is far from that.
+    alpha = passed.sum() / reached.sum()
+    error = kept.std() / np.sqrt(kept.size)
+    assert abs(expected_tokens(alpha, gamma=gamma) - (kept.mean() + 1)) > 3 * error
