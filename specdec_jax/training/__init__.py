@@ -1,0 +1,1 @@
+"""Fine-tuning and distillation: pairs of texts in, parameters out."""

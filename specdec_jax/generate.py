@@ -1,0 +1,290 @@
+"""The front door: lines of text in, lines of text out, and how they came about."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specdec_jax import checkpoints, text
+from specdec_jax.decoding import Decoded, Finish, Options, autoregressive, request, speculative
+from specdec_jax.drafts import ModelDraft
+from specdec_jax.errors import SpecdecError
+from specdec_jax.sampling import sampling
+from specdec_jax.t5 import T5, expand, prepare, preset
+
+DEFAULT_TARGET = "ende_target"
+DEFAULT_DRAFT = "ende_draft"
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A target, its draft (None for plain decoding) and their common vocabulary."""
+
+    target: T5
+    draft: ModelDraft | None
+    vocabulary: text.AnyVocabulary
+    target_shape: str
+    """The target's sizes, and its own ones where it was enlarged."""
+
+    @property
+    def enlarged(self) -> bool:
+        """Whether the target is a small model rewritten with the shapes of a large one."""
+        return "enlarged" in self.target_shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to decode, for all lines alike.
+
+    Attributes:
+        gamma: guesses of a round; 0 decodes with the target alone.
+        temperature: 0 is argmax.
+        top_k: 0 is off.
+        top_p: 1 is off.
+        rule: see `specdec_jax.sampling.RULES`.
+        lenience: below 1, the output is no longer the target's.
+        max_tokens: of a line's output, end token included.
+        batch_size: lines decoded together.
+        seed: of every line's key.
+        record: keep the rounds of every line.
+    """
+
+    gamma: int = 7
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    rule: str = "rejection"
+    lenience: float = 1.0
+    max_tokens: int = 128
+    batch_size: int = 1
+    seed: int = 0
+    record: bool = False
+
+    def options(self, eos_id: int) -> Options:
+        """Return the part that is compiled in."""
+        return Options(
+            max_tokens=self.max_tokens,
+            gamma=self.gamma,
+            rule=self.rule,  # pyright: ignore[reportArgumentType]  (checked by Options)
+            lenience=self.lenience,
+            eos_id=eos_id,
+            record=self.record,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line's output."""
+
+    source: str
+    text: str
+    tokens: list[int]
+    """End token included."""
+    scores: list[float]
+    """log p of each token under the target."""
+    finish: Finish
+    target_runs: int
+    drafted: int
+    tested: int
+    accepted: int
+    rounds: list[tuple[list[int], int, int]] | None
+    """(guesses, how many were accepted, the extra token or 0) of each round, when recorded."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the line for a JSON record."""
+        return {
+            "source": self.source,
+            "text": self.text,
+            "tokens": self.tokens,
+            "scores": [round(s, 6) for s in self.scores],
+            "finish": self.finish.name.lower(),
+            "target_runs": self.target_runs,
+            "drafted": self.drafted,
+            "tested": self.tested,
+            "accepted": self.accepted,
+        }
+
+
+def load_pair(
+    target: str = DEFAULT_TARGET, draft: str | None = DEFAULT_DRAFT, *, shape: str | None = None
+) -> Pair:
+    """Load a target and a draft, each a path or the name of a shipped model.
+
+    Args:
+        target: the model to be decoded.
+        draft: the model that guesses; None for plain decoding.
+        shape: a preset (``base``, say) to whose sizes the target is enlarged, at unchanged outputs:
+            for measuring what a large target would gain.
+
+    Raises:
+        SpecdecError: for a path without a model, or models with different vocabularies.
+    """
+    loaded = checkpoints.load(target)
+    model, vocabulary = loaded.model, _vocabulary(loaded, target)
+    described = model.config.describe()
+    if shape is not None:
+        wanted = preset(shape, vocab_size=max(preset(shape).vocab_size, model.config.vocab_size))
+        model = expand(model, wanted)
+        described = f"{model.config.describe()} (enlarged from {described})"
+    guesser = None
+    if draft is not None:
+        other = checkpoints.load(draft)
+        text.same_vocabulary(vocabulary, _vocabulary(other, draft))
+        guesser = ModelDraft(prepare(dataclasses.replace(other.model, vocab_size=vocabulary.size)))
+    model = dataclasses.replace(model, vocab_size=vocabulary.size)
+    return Pair(prepare(model), guesser, vocabulary, described)
+
+
+def _vocabulary(loaded: checkpoints.Loaded, name: str) -> text.AnyVocabulary:
+    if loaded.byte_vocabulary:
+        return text.ByteVocabulary()
+    if loaded.vocabulary_path is None:
+        raise SpecdecError(
+            f"There is no vocabulary with {name}; "
+            "put its sentencepiece model (spiece.model) into the folder."
+        )
+    return text.Vocabulary(loaded.vocabulary_path)
+
+
+def decode(
+    pair: Pair, source: np.ndarray, settings: Settings, *, numbers: np.ndarray, limits: np.ndarray
+) -> Decoded:
+    """Decode one padded batch of sources.
+
+    Args:
+        pair: the models.
+        source: int32 [B, S].
+        settings: how.
+        numbers: [B], a number for each line, from which its key is made: a line's samples do not
+            depend on the batch that it happens to be in.
+        limits: [B], most tokens of each line; 0 for rows that only fill the batch.
+    """
+    options = settings.options(pair.vocabulary.eos_id)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(settings.seed), numbers)
+    asked = request(
+        source.shape[0],
+        key=keys,
+        max_tokens=settings.max_tokens,
+        limits=limits,
+        settings=sampling(
+            source.shape[0],
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+        ),
+    )
+    if settings.gamma == 0:
+        return autoregressive(pair.target, jnp.asarray(source), asked, options)
+    if pair.draft is None:
+        raise SpecdecError(f"gamma is {settings.gamma}, but there is no draft: name one, or set 0.")
+    return speculative(pair.target, pair.draft, jnp.asarray(source), asked, options)
+
+
+def generate(
+    pair: Pair,
+    lines: Sequence[str],
+    settings: Settings | None = None,
+    *,
+    prefix: str | None = None,
+    truncate: bool = False,
+) -> Iterator[Line]:
+    """Decode lines in order, a batch at a time; one line in, one line out.
+
+    Args:
+        pair: from `load_pair`.
+        lines: sources without prefix.
+        settings: how to decode; `Settings()` when left out.
+        prefix: put before each line; T5's for translation into German when left out.
+        truncate: cut lines that are longer than the longest bucket instead of refusing them.
+
+    Yields:
+        One result for each line, as soon as its batch is done.
+
+    Raises:
+        SpecdecError: before anything is decoded, for a line that is too long.
+    """
+    settings = Settings() if settings is None else settings
+    prefix = text.prefix("ende") if prefix is None else prefix
+    encode = functools.partial(text.encode_batch, pair.vocabulary)
+    if not truncate:
+        encode([prefix + line for line in lines])  # all of them, so that a bad one fails early
+    size = settings.batch_size
+    for start in range(0, len(lines), size):
+        part = lines[start : start + size]
+        filled = [prefix + line for line in part] + [""] * (size - len(part))
+        source = encode(filled, truncate=True)[0]
+        decoded = decode(
+            pair,
+            source,
+            settings,
+            numbers=np.arange(start, start + size),
+            # A batch that is not full is filled with rows that have nothing to do, since another
+            # batch size would be another compilation.
+            limits=np.where(np.arange(size) < len(part), settings.max_tokens, 0),
+        )
+        yield from unpack(decoded, part, pair.vocabulary)
+
+
+def unpack(decoded: Decoded, lines: Sequence[str], vocabulary: text.AnyVocabulary) -> list[Line]:
+    """Turn arrays into one `Line` for each line of text."""
+    host: Decoded = jax.device_get(decoded)
+    found = []
+    for row, source in enumerate(lines):
+        count = int(host.lengths[row])
+        ids = [int(t) for t in host.tokens[row, :count]]
+        rounds = None
+        if host.rounds is not None:
+            rounds = [
+                (
+                    host.rounds.drafted[row, r].tolist(),
+                    int(host.rounds.accepted[row, r]),
+                    int(host.rounds.extra[row, r]),
+                )
+                for r in range(int(host.counters.target_runs[row]))
+            ]
+        found.append(
+            Line(
+                source=source,
+                text=vocabulary.decode(ids),
+                tokens=ids,
+                scores=[float(s) for s in host.scores[row, :count]],
+                finish=Finish(int(host.finish[row])),
+                target_runs=int(host.counters.target_runs[row]),
+                drafted=int(host.counters.drafted[row]),
+                tested=int(host.counters.tested[row].sum()),
+                accepted=int(host.counters.accepted[row].sum()),
+                rounds=rounds,
+            )
+        )
+    return found
+
+
+def read_lines(path: Path | str) -> list[str]:
+    """Read a UTF-8 file, one source a line.
+
+    Raises:
+        SpecdecError: for a missing file, or bytes that are not UTF-8 (with the line's number).
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise SpecdecError(f"There is no file {path}; give a text file with one source a line.")
+    return split_lines(path.read_bytes(), str(path))
+
+
+def split_lines(data: bytes, name: str) -> list[str]:
+    """Decode bytes as UTF-8 lines."""
+    lines = []
+    for number, line in enumerate(data.splitlines(), 1):
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise SpecdecError(
+                f"Line {number} of {name} is not UTF-8 (byte {error.start}): convert the file."
+            ) from error
+    return lines
