@@ -31,6 +31,8 @@ class Pair:
     vocabulary: text.AnyVocabulary
     target_shape: str
     """The target's sizes, and its own ones where it was enlarged."""
+    draft_shape: str | None
+    """The draft's sizes."""
 
     @property
     def enlarged(self) -> bool:
@@ -132,13 +134,14 @@ def load_pair(
         wanted = preset(shape, vocab_size=max(preset(shape).vocab_size, model.config.vocab_size))
         model = expand(model, wanted)
         described = f"{model.config.describe()} (enlarged from {described})"
-    guesser = None
+    guesser, draft_described = None, None
     if draft is not None:
         other = checkpoints.load(draft)
         text.same_vocabulary(vocabulary, _vocabulary(other, draft))
+        draft_described = other.model.config.describe()
         guesser = ModelDraft(prepare(dataclasses.replace(other.model, vocab_size=vocabulary.size)))
     model = dataclasses.replace(model, vocab_size=vocabulary.size)
-    return Pair(prepare(model), guesser, vocabulary, described)
+    return Pair(prepare(model), guesser, vocabulary, described, draft_described)
 
 
 def _vocabulary(loaded: checkpoints.Loaded, name: str) -> text.AnyVocabulary:

@@ -1,0 +1,1 @@
+"""Measurements, and the tables and figures made from them."""

@@ -1,8 +1,8 @@
 """The one loop: rounds that commit tokens, until every row has ended.
 
 What a round does (one token of the target, or gamma guesses and their verification) is a function
-given to `decode`. Everything that both kinds share is here: buffers, the end token at any offset of a
-block, exact length limits, rows that have ended and must not move, counters.
+given to `decode`. Everything that both kinds share is here: buffers, the end token at any offset of
+a block, exact length limits, rows that have ended and must not move, counters.
 """
 
 from __future__ import annotations

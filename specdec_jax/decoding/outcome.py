@@ -38,7 +38,7 @@ class Counters(NamedTuple):
     """
 
     target_runs: Int[Array, " B"]
-    """Calls of the target while the row was running; gamma + 1 tokens each (1 in plain decoding)."""
+    """Calls of the target while the row was running, of gamma + 1 tokens each."""
     drafted: Int[Array, " B"]
     """Guesses made."""
     tested: Int[Array, "B G"]

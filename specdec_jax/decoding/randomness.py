@@ -45,7 +45,7 @@ class RowNoise:
 
 
 def row_keys(key: Key[Array, ""] | Key[Array, " B"], batch: int) -> Key[Array, " B"]:
-    """Return one key for each row: the given ones, or the given one folded with the row's number."""
+    """Return the keys of the rows: those given, or the one given folded with each row's number."""
     if key.ndim:
         return key
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(batch))

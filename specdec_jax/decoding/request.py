@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from specdec_jax.decoding.randomness import Noise, RowNoise, row_keys
 from specdec_jax.errors import SpecdecError
@@ -124,7 +124,7 @@ def _rows(value: int | np.ndarray | Array, batch: int) -> Int[Array, " B"]:
 
 
 def _check_range(name: str, value: int | np.ndarray | Array, low: int, high: int, remedy: str):
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return
     given = np.asarray(value)
     if given.size and (given.min() < low or given.max() > high):

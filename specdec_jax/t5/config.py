@@ -14,6 +14,15 @@ import jax.numpy as jnp
 from specdec_jax.errors import SpecdecError
 
 Layout = Literal["token_major", "feature_major"]
+_SIZES = (
+    "vocab_size",
+    "emb_dim",
+    "num_heads",
+    "head_dim",
+    "mlp_dim",
+    "num_encoder_layers",
+    "num_decoder_layers",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,16 +68,9 @@ class T5Config:
         """Bring gin's lists and dtype names into hashable form, and refuse sizes below one."""
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
-        for name in ("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim"):
+        for name in _SIZES:
             if getattr(self, name) < 1:
-                raise SpecdecError(
-                    f"T5Config.{name} must be at least 1, got {getattr(self, name)}."
-                )
-        for name in ("num_encoder_layers", "num_decoder_layers"):
-            if getattr(self, name) < 1:
-                raise SpecdecError(
-                    f"T5Config.{name} must be at least 1, got {getattr(self, name)}."
-                )
+                raise SpecdecError(f"{name} is {getattr(self, name)}, but must be at least 1.")
 
     @property
     def decoder_step_weights(self) -> int:
@@ -87,15 +89,15 @@ class T5Config:
         return f"D{self.emb_dim} {heads} F{self.mlp_dim} {layers} V{self.vocab_size}"
 
 
-def _sizes(d: int, heads: int, head_dim: int, mlp: int, layers: int) -> dict[str, int]:
-    return dict(
-        emb_dim=d,
-        num_heads=heads,
-        head_dim=head_dim,
-        mlp_dim=mlp,
-        num_encoder_layers=layers,
-        num_decoder_layers=layers,
-    )
+def _sizes(d: int, heads: int, head_dim: int, mlp: int, layers: int) -> dict[str, Any]:
+    return {
+        "emb_dim": d,
+        "num_heads": heads,
+        "head_dim": head_dim,
+        "mlp_dim": mlp,
+        "num_encoder_layers": layers,
+        "num_decoder_layers": layers,
+    }
 
 
 _T5_1_0 = {

@@ -115,6 +115,7 @@ class Embed(nn.Module):
     config: T5Config
 
     def setup(self):
+        """Declare the table."""
         cfg = self.config
         self.embedding = partitioning.param_with_axes(
             "embedding",
@@ -176,6 +177,7 @@ class Attention(nn.Module):
     config: T5Config
 
     def setup(self):
+        """Declare the four matrices."""
         cfg = self.config
         joined = cfg.num_heads * cfg.head_dim
         read, write = ("embed", "joined_kv"), ("joined_kv", "embed")

@@ -28,6 +28,7 @@ class RelativeBias(nn.Module):
     bidirectional: bool
 
     def setup(self):
+        """Declare the table."""
         cfg = self.config
         self.rel_embedding = partitioning.param_with_axes(
             "rel_embedding",
@@ -71,6 +72,7 @@ class DecoderLayer(nn.Module):
     config: T5Config
 
     def setup(self):
+        """Declare the parts."""
         cfg = self.config
         self.pre_self_attention_layer_norm = layers.LayerNorm(cfg)
         self.self_attention = layers.Attention(cfg)
@@ -140,6 +142,7 @@ class Decoder(nn.Module):
     shared_embedding: layers.Embed
 
     def setup(self):
+        """Declare the layers."""
         cfg = self.config
         self.relpos_bias = RelativeBias(cfg, bidirectional=False)
         self.layers = [DecoderLayer(cfg) for _ in range(cfg.num_decoder_layers)]
@@ -210,6 +213,7 @@ class Transformer(nn.Module):
     config: T5Config
 
     def setup(self):
+        """Declare the parts."""
         cfg = self.config
         self.token_embedder = layers.Embed(cfg)
         self.encoder = Encoder(cfg, self.token_embedder)

@@ -11,7 +11,7 @@ import functools
 import lzma
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,9 +24,9 @@ LENGTHS = (16, 32, 48, 80, 128)
 class Batch(NamedTuple):
     """One batch. int32; 0 is padding."""
 
-    source: np.ndarray
-    """[B, S]."""
-    target: np.ndarray
+    source: Any
+    """[B, S]; numpy outside of a compiled function, traced inside."""
+    target: Any
     """[B, N], with the end token; the decoder's input is this shifted right behind a 0."""
 
 

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,23 +28,25 @@ Params = Any
 Stream = Callable[[int], Batch]
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Teacher:
     """The target of a distillation."""
 
-    config: T5Config
     params: Params
+    config: T5Config = dataclasses.field(metadata={"static": True})
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Guide:
     """Which cross-attention head is taught a word alignment, and how strongly."""
 
-    table: Float[np.ndarray, "V V"]
+    table: Float[Array, "V V"]
     """From `alignment.translation_table`."""
-    layer: int
-    head: int = 0
-    weight: float = 0.3
+    layer: int = dataclasses.field(metadata={"static": True})
+    head: int = dataclasses.field(default=0, metadata={"static": True})
+    weight: float = dataclasses.field(default=0.3, metadata={"static": True})
     """Nats of alignment loss that count as one nat of the likelihood."""
 
 
@@ -94,28 +96,21 @@ def _optimizer(recipe: Recipe) -> optax.GradientTransformation:
     )
 
 
-class Constants(NamedTuple):
-    """What the loss reads and does not change; traced, so that it is not baked into the program."""
-
-    teacher: Params | None
-    table: Float[Array, "V V"] | None
-
-
 def loss_of(
     params: Params,
-    constants: Constants,
     batch: Batch,
     key: Array | None,
+    teacher: Teacher | None,
+    guide: Guide | None,
     *,
     config: T5Config,
     recipe: Recipe,
-    teacher: Teacher | None = None,
-    guide: Guide | None = None,
 ) -> Float[Array, ""]:
     """Return the mean loss per target token; dropout is on when there is a key."""
     rngs = {} if key is None else {"dropout": key}
     tokens = (batch.source, objectives.shift_right(batch.target))
-    logits, kept = Transformer(config).apply(
+    network: Any = Transformer(config)
+    logits, kept = network.apply(
         {"params": params},
         *tokens,
         deterministic=key is None,
@@ -124,13 +119,13 @@ def loss_of(
     )
     loss, count = objectives.cross_entropy(logits, batch.target, recipe.smoothing)
     if teacher is not None:
-        labels = Transformer(teacher.config).apply({"params": constants.teacher}, *tokens)
+        labels: Any = Transformer(teacher.config).apply({"params": teacher.params}, *tokens)
         soft, _ = objectives.forward_kl(logits, labels, batch.target)
         loss = soft + recipe.hard * loss
     if guide is not None:
         layer = kept["intermediates"]["decoder"][f"layers_{guide.layer}"]
         weights = layer["encoder_decoder_attention"]["weights"][0][:, guide.head]
-        goal = alignment.posterior(constants.table, batch.source, batch.target)
+        goal = alignment.posterior(guide.table, batch.source, batch.target)
         loss = loss + guide.weight * alignment.guidance(weights, goal, batch.target)
     return loss / count
 
@@ -146,7 +141,7 @@ def evaluate(params: Params, config: T5Config, batches: list[Batch]) -> float:
 
 @functools.partial(jax.jit, static_argnames="config")
 def _sums(params: Params, batch: Batch, config: T5Config):
-    logits = Transformer(config).apply(
+    logits: Any = Transformer(config).apply(
         {"params": params}, batch.source, objectives.shift_right(batch.target)
     )
     return objectives.cross_entropy(logits, batch.target)
@@ -196,18 +191,12 @@ def fit(
     # A cheap counter-based generator: dropout masks need no cryptography, and threefry is a fifth
     # of a step on a CPU.
     root = jax.random.key(recipe.seed, impl="rbg")
-    constants = Constants(
-        teacher=None if teacher is None else teacher.params,
-        table=None if guide is None else jnp.asarray(guide.table),
-    )
-    objective = jax.value_and_grad(
-        functools.partial(loss_of, config=config, recipe=recipe, teacher=teacher, guide=guide)
-    )
+    objective = jax.value_and_grad(functools.partial(loss_of, config=config, recipe=recipe))
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def update(state, constants, batch, step):
+    def update(state, teacher, guide, batch, step):
         key = jax.random.fold_in(root, step)
-        loss, grads = objective(state["params"], constants, batch, key)
+        loss, grads = objective(state["params"], batch, key, teacher, guide)
         changes, memory = optimizer.update(grads, state["optimizer"], state["params"])
         params = optax.apply_updates(state["params"], changes)
         # Debiased at the start, or the average would be the initial values for a thousand steps.
@@ -233,7 +222,7 @@ def fit(
         for step in bar:
             batch = stream(step)
             tokens += int(np.count_nonzero(batch.source) + np.count_nonzero(batch.target))
-            state, loss = update(state, constants, batch, step)
+            state, loss = update(state, teacher, guide, batch, step)
             losses.append(loss)
             done = step + 1
             if done % recipe.evaluate_every and done != recipe.steps:
