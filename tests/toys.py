@@ -93,7 +93,7 @@ class History:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """Certain of a given text: the token of slot s + 1 is tokens[source, s], whatever came before."""
+    """Certain of a given text: the token of slot s + 1 is tokens[source, s], come what may."""
 
     tokens: jax.Array  # [K, T]
     vocab_size: int = dataclasses.field(metadata={"static": True})
@@ -151,6 +151,32 @@ class ScriptedDraft:
             guesses.append(choose(index, certain(token, self.vocab_size)))
         tokens, probs = (jnp.stack(part, axis=1) for part in zip(*guesses, strict=True))
         return Proposal(tokens, probs), state
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Strict:
+    """A model that an id outside its vocabulary poisons, as long as any slot holds it.
+
+    So does an embedding that answers with NaN: a mask is added, and NaN stays what it is.
+    """
+
+    model: Any
+
+    @property
+    def vocab_size(self):
+        return self.model.vocab_size
+
+    def start(self, source, length):
+        return self.model.start(source, length), jnp.zeros((source.shape[0], length))
+
+    def extend(self, state, tokens, position):
+        inner, slots = state
+        logits, inner = self.model.extend(inner, tokens, position)
+        known = (tokens >= 0) & (tokens < self.vocab_size)
+        write = jax.vmap(lambda row, new, at: jax.lax.dynamic_update_slice(row, new, (at,)))
+        slots = write(slots, jnp.where(known, 0.0, jnp.nan), position)
+        return logits + jnp.sum(slots, axis=1)[:, None, None], (inner, slots)
 
 
 class Tally:
@@ -291,14 +317,13 @@ def ask(seed=0, **kwargs):
     return request(ROWS, max_tokens=TOKENS, **kwargs)
 
 
-def run(kind, target, draft, asked, which=None):
+def run(kind, target, draft, asked, which=None, **options):
     """Decode all pairs, or those that `which` names for each row, plainly or with a rule."""
     source = sources(np.arange(ROWS) if which is None else which)
+    options = {"max_tokens": TOKENS, "record": True} | options
     if kind == "plain":
-        options = Options(max_tokens=TOKENS, record=True)
-        return autoregressive(target, source, asked, options)
-    options = Options(max_tokens=TOKENS, gamma=GAMMA, rule=kind, record=True)
-    return speculative(target, draft, source, asked, options)
+        return autoregressive(target, source, asked, Options(**options))
+    return speculative(target, draft, source, asked, Options(gamma=GAMMA, rule=kind, **options))
 
 
 @partial(jax.jit, static_argnames="options")

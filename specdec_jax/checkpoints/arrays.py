@@ -15,6 +15,9 @@ from specdec_jax.checkpoints.tensors import FLOATS, Tensor
 from specdec_jax.errors import SpecdecError
 
 _CHUNK_BYTES = 64 * 2**20  # T5X's size of a file
+# No cache: every array is read once. No sync: one for each of a thousand files takes longer than
+# writing them, and the folder gets its name after all.
+_CONTEXT = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
 
 
 def open_arrays(
@@ -32,9 +35,10 @@ def open_arrays(
     Raises:
         SpecdecError: an array or one of its chunks is missing, or has no float dtype.
     """
-    context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
     # Assumed metadata would be trusted, and a folder that is gone would read as zeros.
-    futures = {n: ts.open(dict(s), context=context, read=True, open=True) for n, s in specs.items()}
+    futures = {
+        n: ts.open(dict(s), context=_CONTEXT, read=True, open=True) for n, s in specs.items()
+    }
     tensors = {}
     for name, future in futures.items():
         try:
@@ -112,10 +116,8 @@ def write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
     }
     absolute = {"driver": "file", "path": str((folder / name).resolve())}
     whole = {**spec, "kvstore": absolute, "store_data_equal_to_fill_value": True}
-    # One sync of a disk for each of a thousand files would take longer than the files.
-    context = ts.Context({"file_io_sync": False})
     try:
-        ts.open(whole, create=True, context=context).result().write(array).result()
+        ts.open(whole, create=True, context=_CONTEXT).result().write(array).result()
     except (ValueError, RuntimeError) as error:
         raise OSError(_first_line(error)) from error
     return spec

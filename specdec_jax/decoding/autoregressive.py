@@ -53,15 +53,15 @@ def step(
         position = progress.position
         last = jnp.take_along_axis(progress.sequence, position[:, None], axis=1)
         logits, state = target.extend(progress.target, last, position)
+        logits, finite = mend(logits)
         adjusted = adjust(logits, request.sampling)
         tokens = choose(adjusted, request, position[:, None] + 1)
-        scores, finite = judge(logits, adjusted, tokens, options)
         return loop.Round(
             tokens=tokens,
             accepted=jnp.zeros_like(position),
-            scores=scores,
+            scores=judge(adjusted if options.adjusted_scores else logits, tokens),
             guesses=jnp.zeros((position.shape[0], 0), jnp.int32),
-            finite=finite[:, 0],
+            finite=finite,
             target=state,
             draft=progress.draft,
         )
@@ -82,15 +82,20 @@ def choose(
     return argmax(noisy)
 
 
-def judge(
-    logits: Float[Array, "B N V"],
-    adjusted: Float[Array, "B N V"],
-    tokens: Int[Array, "B N"],
-    options: Options,
-) -> tuple[Float[Array, "B N"], Bool[Array, "B N"]]:
-    """Return the log-probability of tokens, and whether the target's logits can be trusted."""
-    judged = adjusted if options.adjusted_scores else logits
-    picked = jnp.take_along_axis(judged, tokens[..., None], axis=-1)[..., 0]
-    scores = picked - jax.nn.logsumexp(judged, axis=-1)
-    # NaN and +inf show in the largest value; -inf elsewhere is a mask and allowed.
-    return scores, jnp.isfinite(jnp.max(logits, axis=-1))
+def mend(
+    logits: Float[Array, "*leading V"],
+) -> tuple[Float[Array, "*leading V"], Bool[Array, "*leading"]]:
+    """Return float32 logits without NaN, and whether they are the model's own.
+
+    NaN and +inf show in the largest value; -inf elsewhere is a mask and allowed. Where they do, all
+    logits become 0. A draft that breaks down thus guesses at random, and any guess is exact; of a
+    target, the loop commits nothing from there on, and no rule that looks ahead ever meets NaN.
+    """
+    finite = jnp.isfinite(jnp.max(logits, axis=-1))
+    return jnp.where(finite[..., None], logits.astype(jnp.float32), 0.0), finite
+
+
+def judge(logits: Float[Array, "B N V"], tokens: Int[Array, "B N"]) -> Float[Array, "B N"]:
+    """Return the log-probability of tokens."""
+    picked = jnp.take_along_axis(logits, tokens[..., None], axis=-1)[..., 0]
+    return picked - jax.nn.logsumexp(logits, axis=-1)

@@ -10,7 +10,7 @@ successor is to be found next. Rows advance unevenly, so every position belongs 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from specdec_jax.sampling.types import Array, Float, Int
 
@@ -18,6 +18,7 @@ State = Any
 """A pytree that only its owner looks into."""
 
 
+@runtime_checkable
 class LanguageModel(Protocol):
     """A target, or what a model draft wraps."""
 
@@ -48,6 +49,7 @@ class LanguageModel(Protocol):
         ...
 
 
+@runtime_checkable
 class Choose(Protocol):
     """How a draft turns logits into a guess; the loop provides it.
 
@@ -75,6 +77,7 @@ class Proposal(NamedTuple):
     probs: Float[Array, "B G V"]
 
 
+@runtime_checkable
 class Draft(Protocol):
     """The approximation model M_q of the paper, or anything else that guesses."""
 

@@ -57,8 +57,8 @@ class Round(NamedTuple):
     """log p of the tokens."""
     guesses: Int[Array, "B G"]
     """What the draft proposed."""
-    finite: Bool[Array, " B"]
-    """Whether the target's logits were."""
+    finite: Bool[Array, "B N"]
+    """Whether the target's logits were, for each of the tokens."""
     target: Any
     draft: Any
 
@@ -74,6 +74,9 @@ def decode(
     """Read source and prompt, run rounds until every row has ended, cut out the result."""
     length = buffer_length(request.prompt.shape[1], options.max_tokens, options.gamma)
     target_state = target.start(source, length)
+    # What a caller pads with may be no id at all, and is not shown to a model.
+    inside = jnp.arange(request.prompt.shape[1]) < request.prompt_lengths[:, None]
+    request = request._replace(prompt=jnp.where(inside, request.prompt, 0))
     if request.prompt.shape[1] > 1:
         # All but the last token of a prompt, which the first round reads. Shorter prompts leave
         # slots of padding behind them, which the rounds overwrite before they can be seen.
@@ -95,10 +98,11 @@ def _begin(request: Request, options: Options, target: Any, draft: Any) -> Progr
     """Lay out the buffers."""
     batch, width = request.prompt.shape
     length = buffer_length(width, options.max_tokens, options.gamma)
-    inside = jnp.arange(width) < request.prompt_lengths[:, None]
     sequence = jnp.zeros((batch, length), jnp.int32)
-    sequence = sequence.at[:, :width].set(jnp.where(inside, request.prompt, 0))
+    sequence = sequence.at[:, :width].set(request.prompt)
     first = request.prompt_lengths - 1
+    # A request made for a larger max_tokens must not write behind the buffers of this one.
+    limits = jnp.minimum(request.limits, options.max_tokens)
     none = jnp.zeros((batch,), jnp.int32)
     by_guess = jnp.zeros((batch, options.gamma), jnp.int32)
     rounds = None
@@ -108,7 +112,7 @@ def _begin(request: Request, options: Options, target: Any, draft: Any) -> Progr
             accepted=jnp.zeros((batch, options.max_tokens), jnp.int32),
             extra=jnp.zeros((batch, options.max_tokens), jnp.int32),
         )
-    finish = jnp.where(request.limits > 0, Finish.RUNNING, Finish.LENGTH)
+    finish = jnp.where(limits > 0, Finish.RUNNING, Finish.LENGTH)
     return Progress(
         sequence=sequence,
         position=first,
@@ -119,7 +123,7 @@ def _begin(request: Request, options: Options, target: Any, draft: Any) -> Progr
         counters=Counters(target_runs=none, drafted=none, tested=by_guess, accepted=by_guess),
         rounds=rounds,
         first=first,
-        last=first + request.limits,
+        last=first + limits,
     )
 
 
@@ -140,11 +144,14 @@ def _commit(progress: Progress, found: Round, eos_id: int) -> Progress:
     index = jnp.arange(width, dtype=jnp.int32)
 
     room = progress.last - progress.position
-    offered = jnp.minimum(found.accepted + 1, room)
+    wanted = jnp.minimum(found.accepted + 1, room)
+    # A row ends before the first token whose logits are not finite, and keeps those before it.
+    sound = jnp.sum(jnp.cumprod(found.finite.astype(jnp.int32), axis=1), axis=1)
+    offered = jnp.minimum(wanted, sound)
     is_end = (found.tokens == eos_id) & (index < offered[:, None])
     ended = jnp.any(is_end, axis=1)
     taken = jnp.where(ended, jnp.argmax(is_end, axis=1).astype(jnp.int32) + 1, offered)
-    taken = jnp.where(running & found.finite, taken, 0)
+    taken = jnp.where(running, taken, 0)
 
     kept = index < taken[:, None]
     # An ended row writes zeros behind its last token, where zeros are.
@@ -153,8 +160,8 @@ def _commit(progress: Progress, found: Round, eos_id: int) -> Progress:
     position = progress.position + taken
 
     finish = jnp.where(position == progress.last, Finish.LENGTH, Finish.RUNNING)
+    finish = jnp.where(sound < wanted, Finish.NOT_FINITE, finish)
     finish = jnp.where(ended, Finish.END_TOKEN, finish)
-    finish = jnp.where(found.finite, finish, Finish.NOT_FINITE)
 
     # Guess g was tested if all before it are in the output, and accepted if it is, too. Guesses
     # behind the end of the row were never needed, whatever the verification said of them.

@@ -7,13 +7,14 @@ line of text gives the same output in a batch of one and of a hundred.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 
 from specdec_jax.sampling.types import Array, Float, Int, Key
 
 
+@runtime_checkable
 class Noise(Protocol):
     """Gumbel noise that is a fixed function of row and slot.
 

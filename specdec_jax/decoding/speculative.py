@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specdec_jax.decoding import loop
-from specdec_jax.decoding.autoregressive import autoregressive, choose, judge
+from specdec_jax.decoding.autoregressive import autoregressive, choose, judge, mend
 from specdec_jax.decoding.contract import Draft, LanguageModel
 from specdec_jax.decoding.outcome import Decoded
 from specdec_jax.decoding.randomness import round_keys
@@ -90,11 +90,12 @@ def _sampled(
     keys = round_keys(request.keys, progress.position, options.gamma)
 
     def guess(index: int, logits: Float[Array, "B V"]):
+        logits, _ = mend(logits)
         q = standardize(logits[:, None], request.draft_sampling)
         return draw(keys.guesses[:, index, None], q)[:, 0], q[:, 0]
 
     proposal, draft_state = _propose(progress, draft, guess, options.gamma)
-    logits, target_state = _verify(progress, target, proposal.tokens)
+    logits, finite, target_state = _verify(progress, target, proposal.tokens)
     p = standardize(logits, request.sampling)
     evidence = (p, proposal.probs, proposal.tokens, keys.uniforms)
     verdict: Verdict = (
@@ -104,10 +105,16 @@ def _sampled(
     )
     extra = draw(keys.extra[:, None], verdict.extra[:, None])[:, 0]
     tokens = _append_extra(proposal.tokens, verdict.accepted, extra)
-    adjusted = adjust(logits, request.sampling) if options.adjusted_scores else logits
-    return _round(
-        progress, logits, adjusted, tokens, verdict.accepted, proposal.tokens, options
-    )._replace(target=target_state, draft=draft_state)
+    judged = adjust(logits, request.sampling) if options.adjusted_scores else logits
+    return loop.Round(
+        tokens=tokens,
+        accepted=verdict.accepted,
+        scores=judge(judged, tokens),
+        guesses=proposal.tokens,
+        finite=finite,
+        target=target_state,
+        draft=draft_state,
+    )
 
 
 def _coupled(
@@ -120,19 +127,25 @@ def _coupled(
     """The coupled rule: both models choose with the noise that plain decoding would use."""
 
     def guess(index: int, logits: Float[Array, "B V"]):
+        logits, _ = mend(logits)
         adjusted = adjust(logits[:, None], request.draft_sampling)
         token = choose(adjusted, request, progress.position[:, None] + 1 + index)
         # Verification asks for equality, not for q; the one-hot form costs nothing unread.
         return token[:, 0], jax.nn.one_hot(token[:, 0], logits.shape[-1], dtype=jnp.float32)
 
     proposal, draft_state = _propose(progress, draft, guess, options.gamma)
-    logits, target_state = _verify(progress, target, proposal.tokens)
+    logits, finite, target_state = _verify(progress, target, proposal.tokens)
     adjusted = adjust(logits, request.sampling)
     slots = progress.position[:, None] + 1 + jnp.arange(options.gamma + 1, dtype=jnp.int32)
     chosen = choose(adjusted, request, slots)
-    accepted = match(chosen, proposal.tokens)
-    return _round(progress, logits, adjusted, chosen, accepted, proposal.tokens, options)._replace(
-        target=target_state, draft=draft_state
+    return loop.Round(
+        tokens=chosen,
+        accepted=match(chosen, proposal.tokens),
+        scores=judge(adjusted if options.adjusted_scores else logits, chosen),
+        guesses=proposal.tokens,
+        finite=finite,
+        target=target_state,
+        draft=draft_state,
     )
 
 
@@ -144,7 +157,8 @@ def _verify(progress: loop.Progress, target: LanguageModel, guesses: Int[Array, 
     """Run the target on the last token and the guesses: p_1 .. p_{gamma+1} in one call."""
     last = jnp.take_along_axis(progress.sequence, progress.position[:, None], axis=1)
     block = jnp.concatenate([last, guesses], axis=1)
-    return target.extend(progress.target, block, progress.position)
+    logits, state = target.extend(progress.target, block, progress.position)
+    return *mend(logits), state
 
 
 def _append_extra(
@@ -153,26 +167,3 @@ def _append_extra(
     index = jnp.arange(guesses.shape[1] + 1)
     padded = jnp.pad(guesses, ((0, 0), (0, 1)))
     return jnp.where(index == accepted[:, None], extra[:, None], padded)
-
-
-def _round(
-    progress: loop.Progress,
-    logits: Float[Array, "B N V"],
-    adjusted: Float[Array, "B N V"],
-    tokens: Int[Array, "B N"],
-    accepted: Int[Array, " B"],
-    guesses: Int[Array, "B G"],
-    options: Options,
-) -> loop.Round:
-    scores, finite = judge(logits, adjusted, tokens, options)
-    # A position behind the extra token depends on a rejected guess, and its logits do not matter.
-    matters = jnp.arange(tokens.shape[1]) <= accepted[:, None]
-    return loop.Round(
-        tokens=tokens,
-        accepted=accepted,
-        scores=scores,
-        guesses=guesses,
-        finite=jnp.all(finite | ~matters, axis=1),
-        target=progress.target,
-        draft=progress.draft,
-    )

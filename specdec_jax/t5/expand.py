@@ -52,7 +52,7 @@ def expand(model: T5, config: T5Config) -> T5:
     new = dataclasses.replace(config, dtype=old.dtype, layout=old.layout)
     grown = _Grown(old, new)
     params = model.params
-    embedding = np.asarray(params["token_embedder"]["embedding"], np.float32)
+    embedding = _float32(params["token_embedder"]["embedding"])
     decoder = grown.stack(params["decoder"], "decoder", old.num_decoder_layers)
     if old.logits_via_embedding and new.logits_via_embedding:
         # Both the tiled dot product and the divisor sqrt(D) change; the norm before takes it up.
@@ -63,7 +63,7 @@ def expand(model: T5, config: T5Config) -> T5:
         logits = embedding.T / np.float32(np.sqrt(old.emb_dim))
         decoder["logits_dense"] = {"kernel": grown.read(grown.more_ids(logits, axis=1))}
     else:
-        logits = np.asarray(params["decoder"]["logits_dense"]["kernel"], np.float32)
+        logits = _float32(params["decoder"]["logits_dense"]["kernel"])
         decoder["logits_dense"] = {"kernel": grown.read(grown.more_ids(logits, axis=1))}
     tree = {
         "token_embedder": {"embedding": grown.write(grown.more_ids(embedding, axis=0))},
@@ -157,7 +157,7 @@ class _Grown:
 
     def norm(self, tree: Tree) -> Tree:
         """Grow a norm's scale."""
-        return {"scale": np.tile(np.asarray(tree["scale"], np.float32), self.tiles)}
+        return {"scale": np.tile(_float32(tree["scale"]), self.tiles)}
 
     def stack(self, tree: Tree, name: str, count: int) -> Tree:
         """Grow a stack, spreading the old layers over the new ones."""
@@ -165,7 +165,7 @@ class _Grown:
         places = np.round(np.linspace(0, wanted - 1, count)).astype(int).tolist()
         grown: Tree = {
             "relpos_bias": {
-                "rel_embedding": np.asarray(tree["relpos_bias"]["rel_embedding"])[self.heads]
+                "rel_embedding": _float32(tree["relpos_bias"]["rel_embedding"])[self.heads]
             },
             f"{name}_norm": self.norm(tree[f"{name}_norm"]),
         }
@@ -188,4 +188,8 @@ class _Grown:
 
 
 def _kernel(tree: Tree) -> np.ndarray:
-    return np.asarray(tree["kernel"], np.float32)
+    return _float32(tree["kernel"])
+
+
+def _float32(leaf: Any) -> np.ndarray:
+    return np.asarray(leaf, np.float32)

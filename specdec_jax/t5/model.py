@@ -65,22 +65,22 @@ def prepare(model: T5, *, platform: str | None = None) -> T5:
     """Lay the parameters out for decoding on a platform.
 
     On a CPU that is the feature-major layout, see `specdec_jax.t5.layers`; elsewhere the compiler
-    chooses layouts itself and the model is returned as it is. Matrices are transposed one by one,
-    and those of the original are freed as soon as nothing else holds them.
+    chooses layouts itself and token-major is kept. Parameters that are not on a device yet, as
+    those of `expand`, are put there, or every call would do it. Matrices are transposed one by one.
 
     Args:
         model: in either layout.
         platform: of the devices that will decode; JAX's default backend when left out.
     """
     layout = "feature_major" if (platform or jax.default_backend()) == "cpu" else "token_major"
-    if model.config.layout == layout:
-        return model
+    other = model.config.layout != layout
 
-    def turn(path, leaf):
-        return jnp.asarray(leaf).T if path[-1].key == "kernel" else leaf
+    def lay(path, leaf):
+        leaf = jnp.asarray(leaf)
+        return leaf.T if other and path[-1].key == "kernel" else leaf
 
     return dataclasses.replace(
         model,
-        params=jax.tree_util.tree_map_with_path(turn, model.params),
+        params=jax.tree_util.tree_map_with_path(lay, model.params),
         config=dataclasses.replace(model.config, layout=layout),
     )

@@ -46,7 +46,8 @@ class RelativeBias(nn.Module):
             num_buckets=self.config.relative_attention_num_buckets,
             max_distance=self.config.relative_attention_max_distance,
         )
-        return self.rel_embedding[:, buckets]
+        # float32, as the masks that it is added to are, whatever the parameters are stored in.
+        return self.rel_embedding[:, buckets].astype(jnp.float32)
 
 
 class EncoderLayer(nn.Module):
@@ -121,13 +122,24 @@ class Encoder(nn.Module):
     shared_embedding: nn.Module
 
     @nn.compact
-    def __call__(self, source: Int[Array, "B S"], deterministic: bool = True):
-        """Return [B, S, D] (or [D, B, S]): the final norm of the last layer."""
+    def __call__(
+        self,
+        source: Int[Array, "B S"],
+        deterministic: bool = True,
+        *,
+        segments: Int[Array, "B S"] | None = None,
+    ):
+        """Return [B, S, D] (or [D, B, S]): the final norm of the last layer.
+
+        Where several sources share a row, a token sees those of its own segment.
+        """
         cfg = self.config
         count = source.shape[1]
         distance = np.arange(count)[None, :] - np.arange(count)[:, None]
         bias = RelativeBias(cfg, bidirectional=True, name="relpos_bias")(distance)[None]
         bias = bias + padding_bias(source)
+        if segments is not None:
+            bias = bias + segment_bias(segments, segments)
         drop = functools.partial(layers.dropout(cfg), deterministic=deterministic)
         x = drop(self.shared_embedding(source))
         for i in range(cfg.num_encoder_layers):
@@ -202,6 +214,41 @@ class Decoder(nn.Module):
             logits = jnp.moveaxis(logits, 0, -1)
         return logits, tuple(seen)
 
+    def start(self, encoded: Float[Array, ...], source: Int[Array, "B S"], length: int) -> T5State:
+        """Project cross-attention once, and lay out an empty cache of `length` slots."""
+        cfg = self.config
+        shape = (source.shape[0], cfg.num_heads, length, cfg.head_dim)
+        empty = [
+            KeysValues(jnp.zeros(shape, cfg.dtype), jnp.zeros(shape, cfg.dtype))
+            for _ in range(cfg.num_decoder_layers)
+        ]
+        return T5State(
+            cache=tuple(empty),
+            cross=self.cross(encoded),
+            source_bias=padding_bias(source),
+            distance_bias=self.distance_bias(length),
+        )
+
+    def extend(
+        self, state: T5State, tokens: Int[Array, "B N"], position: Int[Array, " B"]
+    ) -> tuple[Float[Array, "B N V"], T5State]:
+        """Read N tokens at slots position[b] .. position[b] + N - 1 of each row."""
+        length = state.distance_bias.shape[0]
+        slots = position[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)
+        behind = slots[:, :, None] - jnp.arange(length, dtype=jnp.int32)
+        # mode="clip": a key after the query gets row 0, and then the mask.
+        bias = jnp.take(state.distance_bias, behind, axis=0, mode="clip")
+        bias = jnp.where(behind[..., None] < 0, layers.MASKED, bias)
+        logits, cache = self(
+            tokens,
+            state.cross,
+            jnp.moveaxis(bias, -1, 1),
+            state.source_bias,
+            cache=state.cache,
+            position=position,
+        )
+        return logits, state._replace(cache=cache)
+
 
 class Transformer(nn.Module):
     """T5: a shared embedding, an encoder and a decoder.
@@ -256,19 +303,7 @@ class Transformer(nn.Module):
 
     def start(self, source: Int[Array, "B S"], length: int) -> T5State:
         """Encode, project cross-attention once, and lay out an empty cache of `length` slots."""
-        cfg = self.config
-        cross = self.decoder.cross(self.encode(source))
-        shape = (source.shape[0], cfg.num_heads, length, cfg.head_dim)
-        empty = [
-            KeysValues(jnp.zeros(shape, cfg.dtype), jnp.zeros(shape, cfg.dtype))
-            for _ in range(cfg.num_decoder_layers)
-        ]
-        return T5State(
-            cache=tuple(empty),
-            cross=cross,
-            source_bias=padding_bias(source),
-            distance_bias=self.decoder.distance_bias(length),
-        )
+        return self.decoder.start(self.encode(source), source, length)
 
     def extend(
         self, state: T5State, tokens: Int[Array, "B N"], position: Int[Array, " B"]
@@ -278,23 +313,15 @@ class Transformer(nn.Module):
         Returns:
             float32 logits, at n for the token of slot position + n + 1; and the state.
         """
-        length = state.distance_bias.shape[0]
-        slots = position[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)
-        behind = slots[:, :, None] - jnp.arange(length, dtype=jnp.int32)
-        # mode="clip": a key after the query gets row 0, and then the mask.
-        bias = jnp.take(state.distance_bias, behind, axis=0, mode="clip")
-        bias = jnp.where(behind[..., None] < 0, layers.MASKED, bias)
-        logits, cache = self.decoder(
-            tokens,
-            state.cross,
-            jnp.moveaxis(bias, -1, 1),
-            state.source_bias,
-            cache=state.cache,
-            position=position,
-        )
-        return logits, state._replace(cache=cache)
+        return self.decoder.extend(state, tokens, position)
 
 
 def padding_bias(source: Int[Array, "B S"]) -> Float[Array, "B 1 1 S"]:
     """Return what hides padding (token 0) as a key: 0 at tokens, MASKED elsewhere."""
     return jnp.where(source > 0, 0.0, layers.MASKED).astype(jnp.float32)[:, None, None, :]
+
+
+def segment_bias(queries: Int[Array, "B N"], keys: Int[Array, "B S"]) -> Float[Array, "B 1 N S"]:
+    """Return what keeps the segments of a packed row apart: 0 within one, MASKED between two."""
+    same = queries[:, :, None] == keys[:, None, :]
+    return jnp.where(same, 0.0, layers.MASKED).astype(jnp.float32)[:, None]

@@ -33,19 +33,33 @@ def translation_table(
     Returns:
         float32, rows (source ids) that were seen sum to one.
     """
-    table = np.ones((vocab_size, vocab_size), np.float32)
+    cells, prior, first = _cells(examples, vocab_size)
+    widths = np.diff(first, append=len(cells))
+    table = np.ones(vocab_size * vocab_size, np.float32)
     for _ in range(iterations):
-        counts = np.zeros(vocab_size * vocab_size)
-        for source, target in examples:
-            s, t = np.asarray(source), np.asarray(target)
-            posterior = table[s[:, None], t[None, :]] * _diagonal(len(s), len(t))
-            posterior /= posterior.sum(0, keepdims=True)
-            # Within one pair the same (s, t) may occur twice, so add.at and not +=.
-            np.add.at(counts, (s[:, None] * vocab_size + t[None, :]).ravel(), posterior.ravel())
-        counts = counts.reshape(vocab_size, vocab_size)
+        joint = table[cells] * prior
+        share = joint / np.repeat(np.add.reduceat(joint, first), widths)
+        counts = np.bincount(cells, share, table.size).reshape(vocab_size, vocab_size)
         total = counts.sum(1, keepdims=True)
-        table = (counts / np.maximum(total, 1e-12)).astype(np.float32)
-    return table
+        table = (counts / np.maximum(total, 1e-12)).astype(np.float32).ravel()
+    return table.reshape(vocab_size, vocab_size)
+
+
+def _cells(
+    examples: Sequence[tuple[list[int], list[int]]], vocab_size: int
+) -> tuple[Int[np.ndarray, " C"], Float[np.ndarray, " C"], Int[np.ndarray, " N"]]:
+    """Lay all pairs of a source and a target token end to end, those of a target token together.
+
+    Returns:
+        Each pair's entry in the flat table, its prior, and where each target token's pairs begin.
+    """
+    cells, priors, widths = [], [], []
+    for source, target in examples:
+        s, t = np.asarray(source), np.asarray(target)
+        cells.append((s[None, :] * vocab_size + t[:, None]).ravel())
+        priors.append(_diagonal(len(s), len(t)).T.ravel())
+        widths += [len(s)] * len(t)
+    return np.concatenate(cells), np.concatenate(priors), np.cumsum([0, *widths[:-1]])
 
 
 def _diagonal(source: int, target: int) -> Float[np.ndarray, "S N"]:

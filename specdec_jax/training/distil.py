@@ -42,8 +42,9 @@ def target_outputs(
         progress: whether to show a bar.
 
     Returns:
-        (source ids, output ids) in the order given; outputs that found no end in twice the length
-        of their bucket are left out, since a draft should not learn to ramble.
+        (source ids, output ids) in the order given. Left out are examples beyond the last of
+        `LENGTHS`, and outputs that found no end in twice the length of their bucket (or in that
+        last length): a draft should not learn to ramble.
     """
     found: dict[int, Example] = {}
     longest = np.array([max(len(s), len(t)) for s, t in examples])

@@ -74,7 +74,7 @@ def encode_pairs(
     ]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Batches:
     """Encoded pairs, grouped by length and shuffled anew in every epoch.
 
@@ -83,6 +83,9 @@ class Batches:
         tokens: padded target tokens of a batch, so rows = tokens // length.
         seed: of the shuffles.
         lengths: padded lengths, source and target alike.
+
+    Raises:
+        SpecdecError: at the first use, when no example fits.
     """
 
     examples: Sequence[tuple[list[int], list[int]]]
@@ -95,7 +98,13 @@ class Batches:
         longest = np.array([max(len(s), len(t)) for s, t in self.examples])
         which = np.searchsorted(self.lengths, longest)
         groups = [(n, np.flatnonzero(which == i)) for i, n in enumerate(self.lengths)]
-        return [(n, members) for n, members in groups if len(members)]
+        groups = [(n, members) for n, members in groups if len(members)]
+        if not groups:
+            raise SpecdecError(
+                f"None of the {len(self.examples)} examples fits into {self.lengths[-1]} tokens: "
+                "give shorter texts or larger lengths."
+            )
+        return groups
 
     @functools.cached_property
     def per_epoch(self) -> int:
@@ -105,7 +114,7 @@ class Batches:
     def _rows(self, length: int) -> int:
         return max(1, self.tokens // length)
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019  (frozen, and one instance lives for the run)
+    @functools.lru_cache(maxsize=2)  # noqa: B019  (frozen, and few instances live for the run)
     def _order(self, epoch: int) -> list[tuple[int, np.ndarray]]:
         rng = np.random.default_rng((self.seed, epoch))
         plan = []
@@ -123,9 +132,6 @@ class Batches:
         length, members = self._order(epoch)[index]
         return pad([self.examples[i] for i in members], length)
 
-    def __hash__(self):
-        return id(self)
-
 
 def pad(examples: Sequence[tuple[list[int], list[int]]], length: int) -> Batch:
     """Lay examples out as one padded batch."""
@@ -135,57 +141,3 @@ def pad(examples: Sequence[tuple[list[int], list[int]]], length: int) -> Batch:
         source[row, : len(s)] = s
         target[row, : len(t)] = t
     return Batch(source, target)
-
-
-@dataclasses.dataclass(frozen=True)
-class CopyBatches:
-    """Sequences of random ids to be copied, which teach cross-attention to look at its source.
-
-    A small model that starts on text alone becomes a language model of the target side and never
-    learns to read the source; a few hundred steps of this first make the difference.
-
-    Attributes:
-        ids: ids are drawn from [first, first + ids), growing to `vocab_size` over `widen` steps.
-        vocab_size: V.
-        widen: steps after which all ids are in play.
-        rows: of a batch.
-        length: longest sequence, and the padded length.
-        first: lowest id, above the special ones.
-        seed: of the draws.
-    """
-
-    ids: int
-    vocab_size: int
-    widen: int
-    rows: int = 48
-    length: int = 16
-    first: int = 3
-    seed: int = 0
-
-    def __call__(self, step: int) -> Batch:
-        """Return the batch of a step."""
-        rng = np.random.default_rng((self.seed, step))
-        share = min(1.0, step / max(1, self.widen))
-        limit = int(self.ids + share * (self.vocab_size - self.first - self.ids))
-        lengths = rng.integers(self.length // 2, self.length, self.rows)
-        examples = []
-        for n in lengths:
-            ids = [*(self.first + rng.integers(0, limit, n)).tolist(), 1]
-            examples.append((ids, ids))
-        return pad(examples, self.length)
-
-
-@dataclasses.dataclass(frozen=True)
-class Mixture:
-    """Two streams in one: every `period`-th step comes from the second."""
-
-    main: Batches
-    other: CopyBatches | Batches
-    period: int
-
-    def __call__(self, step: int) -> Batch:
-        """Return the batch of a step."""
-        turn, phase = divmod(step, self.period)
-        if phase == self.period - 1:
-            return self.other(turn)
-        return self.main(turn * (self.period - 1) + phase)

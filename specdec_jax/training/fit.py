@@ -183,8 +183,9 @@ def fit(
     run_dir = Path(run_dir).resolve()
     run_dir.mkdir(parents=True, exist_ok=True)
     optimizer = _optimizer(recipe)
+    # Copies, since an update gives its argument's memory to its result.
     state = {
-        "params": params,
+        "params": jax.tree.map(jnp.copy, params),
         "average": jax.tree.map(jnp.copy, params),
         "optimizer": optimizer.init(params),
     }

@@ -43,15 +43,16 @@ TARGET = T5Config(
 DRAFT = dataclasses.replace(
     TARGET,
     emb_dim=64,
-    num_heads=2,
+    num_heads=4,
+    head_dim=16,
     mlp_dim=128,
     num_encoder_layers=3,
     num_decoder_layers=1,
     dropout_rate=0.0,
 )
 TARGET_RECIPE = Recipe(steps=7500, rate=2e-3, warmup=200, evaluate_every=500)
-DRAFT_RECIPE = Recipe(steps=12000, rate=4e-3, warmup=200, hard=0.3, evaluate_every=1000)
-GUIDED_LAYER = 2
+DRAFT_RECIPE = Recipe(steps=10000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000)
+GUIDED_LAYER = {"target": 2, "draft": 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,7 @@ def train_pair(run: Run, *, seed: int = 0) -> tuple[T5, T5, Path]:
     train = encode_pairs(run.pairs("train"), vocabulary, prefix(run.task))
     validation = _batches(encode_pairs(run.pairs("validation"), vocabulary, prefix(run.task)))
 
-    table = alignment.load_or_count(run.folder / "alignment.npy", train, VOCABULARY)
+    table = jnp.asarray(alignment.load_or_count(run.folder / "alignment.npy", train, VOCABULARY))
     params = fit(
         TARGET,
         initial_parameters(TARGET, seed),
@@ -88,7 +89,7 @@ def train_pair(run: Run, *, seed: int = 0) -> tuple[T5, T5, Path]:
         dataclasses.replace(TARGET_RECIPE, seed=seed),
         run.folder / "target",
         validation=validation,
-        guide=Guide(jnp.asarray(table), layer=GUIDED_LAYER),
+        guide=Guide(table, layer=GUIDED_LAYER["target"]),
         progress=run.progress,
     )
     target = t5(params, TARGET)
@@ -107,6 +108,7 @@ def train_pair(run: Run, *, seed: int = 0) -> tuple[T5, T5, Path]:
         run.folder / "draft",
         validation=_batches(heldout),
         teacher=Teacher(target.params, TARGET),
+        guide=Guide(table, layer=GUIDED_LAYER["draft"]),
         progress=run.progress,
     )
     return target, t5(params, DRAFT), vocabulary.path
