@@ -27,7 +27,9 @@ def run() -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Run the command and turn the user's mistakes into one sentence and a status."""
-    logging.set_verbosity(logging.WARNING)  # JAX reports at INFO each back end that it does not find
+    logging.set_verbosity(
+        logging.WARNING
+    )  # JAX reports at INFO each back end that it does not find
     try:
         status = arguments.command(arguments)
     except SpecdecError as error:
@@ -49,7 +51,18 @@ def parser() -> argparse.ArgumentParser:
         prog="specdec", description="Lossless speculative decoding for T5 in JAX."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_generate, _trace, _demo, _bench, _theory, _predict, _inspect, _convert, _train):
+    for add in (
+        _generate,
+        _trace,
+        _demo,
+        _bench,
+        _steps,
+        _theory,
+        _predict,
+        _inspect,
+        _convert,
+        _train,
+    ):
         add(commands)
     return top
 
@@ -240,6 +253,25 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     summary = compare.summarise(pair, results, way, costs)
     print(demo.render(summary))
     write_json(arguments.json, {**summary, **record.provenance(way.seed)})
+    return OK
+
+
+def _steps(commands) -> None:
+    summary = "Measure a decoder call of 1, 4 and 8 tokens at a T5's shape, in both layouts."
+    flags = _add(commands, "steps", _run_steps, summary)
+    flags.add_argument("--shape", default="base", help="a preset: small, base, large (base)")
+    flags.add_argument("--batch_size", type=int, default=1, help="rows decoded together (1)")
+    flags.add_argument("--repeats", type=int, default=5, help="of each measurement (5)")
+    flags.add_argument("--json", type=Path, required=True, help="the record's file")
+
+
+def _run_steps(arguments: argparse.Namespace) -> int:
+    from specdec_jax.bench import record, steps
+    from specdec_jax.files import write_json
+
+    found = steps.step_times(arguments.shape, batch=arguments.batch_size, repeats=arguments.repeats)
+    print(json.dumps(found, indent=2))
+    write_json(arguments.json, {**found, **record.provenance(0)})
     return OK
 
 
