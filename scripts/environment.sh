@@ -6,7 +6,7 @@ stamp="$venv/.installed-${1//,/-}"
 if [ ! -e "$stamp" ] || [ "$root/pyproject.toml" -nt "$stamp" ]; then
   echo "installing specdec-jax[$1] into $venv ..." >&2
   if command -v uv >/dev/null 2>&1; then
-    [ -x "$venv/bin/python" ] || uv venv --quiet "$venv"
+    [ -x "$venv/bin/python" ] || uv venv --quiet --python ">=3.11" "$venv"
     uv pip install --quiet --python "$venv/bin/python" -e "$root[$1]"
   else
     [ -x "$venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$venv"

@@ -3,7 +3,8 @@
 #
 #   scripts/test.sh [pytest arguments]
 set -euo pipefail
-. "$(dirname "$0")/environment.sh" all,test
+. "$(dirname "$0")/environment.sh" all,t5x,test
+python "$root/scripts/install_t5x.py"
 cd "$root"
 ruff check .
 ruff format --check .

@@ -205,7 +205,7 @@ class Counted:
         return self.model.start(source, length)
 
     def extend(self, state, tokens, position):
-        jax.debug.callback(self.tally.note, tokens.shape[1], position[0])
+        jax.debug.callback(self.tally.note, tokens.shape[1], position[0], ordered=True)
         return self.model.extend(state, tokens, position)
 
 
@@ -312,7 +312,7 @@ def pairs(seed=0):
 def ask(seed=0, **kwargs):
     """A request of one shape for all tests of `pairs`, so that they share compiled programs."""
     kwargs.setdefault("prompt", jnp.zeros((ROWS, WIDTH), jnp.int32))
-    kwargs.setdefault("prompt_lengths", 1)
+    kwargs.setdefault("prompt_lengths", jnp.ones(ROWS, jnp.int32))
     kwargs.setdefault("key", jax.random.key(seed))
     return request(ROWS, max_tokens=TOKENS, **kwargs)
 

@@ -51,7 +51,7 @@ DRAFT = dataclasses.replace(
     dropout_rate=0.0,
 )
 TARGET_RECIPE = Recipe(steps=7500, rate=2e-3, warmup=200, evaluate_every=500)
-DRAFT_RECIPE = Recipe(steps=10000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000)
+DRAFT_RECIPE = Recipe(steps=6000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000)
 GUIDED_LAYER = {"target": 2, "draft": 0}
 
 
