@@ -9,4 +9,4 @@ cd "$root"
 ruff check .
 ruff format --check .
 pyright --pythonpath "$(command -v python)"
-exec python -m pytest "$@"
+exec python -m pytest --numprocesses 2 "$@"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,15 +33,20 @@ def main(arguments: argparse.Namespace) -> None:
     )  # JAX reports at INFO each back end that it does not find
     try:
         status = arguments.command(arguments)
+        sys.stdout.flush()
     except SpecdecError as error:
         print(f"specdec: {error}", file=sys.stderr)
         status = USAGE
     except BrokenPipeError:
-        # The reader (head, say) has gone. Python would complain once more when it flushes.
-        sys.stderr.close()
+        # The reader (head, say) has gone. What is left in the buffer goes nowhere, or Python would
+        # fail once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = OK
+    except OSError as error:
+        print(f"specdec: {error}.", file=sys.stderr)
+        status = USAGE
     except KeyboardInterrupt:
-        print("specdec: interrupted; no output was written.", file=sys.stderr)
+        print("specdec: interrupted; a file of output is written at the end only.", file=sys.stderr)
         status = INTERRUPTED
     sys.exit(status)
 
@@ -113,6 +119,12 @@ def _pair(arguments: argparse.Namespace, *, plain: bool = False):
     return load_pair(arguments.target, None if plain else arguments.draft, shape=shape)
 
 
+def _require_positive(arguments: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        if getattr(arguments, name) < 1:
+            raise SpecdecError(f"--{name} is {getattr(arguments, name)}, but must be at least 1.")
+
+
 def _generate(commands) -> None:
     summary = "Decode lines of text; one line in, one line out."
     flags = _add(commands, "generate", _run_generate, summary)
@@ -133,9 +145,10 @@ def _run_generate(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from specdec_jax import text
-    from specdec_jax.files import write_text
+    from specdec_jax.files import require_folder, write_text
     from specdec_jax.generate import Finish, generate, read_lines, split_lines
 
+    require_folder(arguments.output)
     if arguments.input and arguments.text:
         raise SpecdecError("There are lines on the command line and --input: give one of them.")
     if arguments.input:
@@ -160,7 +173,8 @@ def _run_generate(arguments: argparse.Namespace) -> int:
     quiet = len(lines) < 8 or not sys.stderr.isatty()
     for result in tqdm(results, total=len(lines), desc="decoding", disable=quiet):
         bad += result.finish is Finish.NOT_FINITE
-        shown = result.text
+        # A model may write a line break, and one line in is one line out.
+        shown = " ".join(result.text.splitlines())
         if arguments.json:
             shown = json.dumps(
                 {**result.as_dict(), "lossy": settings.lenience < 1}, ensure_ascii=False
@@ -168,13 +182,13 @@ def _run_generate(arguments: argparse.Namespace) -> int:
         written.append(shown)
         if arguments.output is None:
             print(shown, flush=True)
-    if arguments.output is not None:
-        write_text(arguments.output, "".join(line + "\n" for line in written))
     if bad:
         raise SpecdecError(
             f"{bad} of {len(lines)} lines ended because {Finish.NOT_FINITE}: "
             "check the checkpoint's weights (specdec inspect), or its dtype."
         )
+    if arguments.output is not None:
+        write_text(arguments.output, "".join(line + "\n" for line in written))
     return OK
 
 
@@ -189,8 +203,9 @@ def _trace(commands) -> None:
 
 def _run_trace(arguments: argparse.Namespace) -> int:
     from specdec_jax.bench.trace import render, trace
-    from specdec_jax.files import write_json
+    from specdec_jax.files import require_folder, write_json
 
+    require_folder(arguments.json)
     records = trace(_pair(arguments), arguments.text, _settings(arguments, batch_size=1))
     print(render(records[0], colour=sys.stdout.isatty()))
     if arguments.json:
@@ -210,11 +225,10 @@ def _demo(commands) -> None:
 
 def _run_demo(arguments: argparse.Namespace) -> int:
     from specdec_jax.bench import demo
-    from specdec_jax.files import write_json
+    from specdec_jax.files import require_folder, write_json
 
-    for name in ("sentences", "repeats", "gamma"):
-        if getattr(arguments, name) < 1:
-            raise SpecdecError(f"--{name} is {getattr(arguments, name)}, but must be at least 1.")
+    require_folder(arguments.json)
+    _require_positive(arguments, "sentences", "repeats", "gamma")
     record = demo.run(
         _pair(arguments),
         _settings(arguments, record=True),
@@ -241,10 +255,12 @@ def _bench(commands) -> None:
 
 def _run_bench(arguments: argparse.Namespace) -> int:
     from specdec_jax.bench import compare, demo, record
-    from specdec_jax.files import write_json
+    from specdec_jax.files import require_folder, write_json
     from specdec_jax.generate import read_lines
     from specdec_jax.text import prefix
 
+    require_folder(arguments.json)
+    _require_positive(arguments, "lines", "repeats", "gamma")
     lines = read_lines(arguments.input) if arguments.input else [s for s, _ in demo.sentences()]
     lines, way = lines[: arguments.lines], _settings(arguments)
     pair, words = _pair(arguments), prefix("ende")

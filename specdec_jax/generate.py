@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from specdec_jax import checkpoints, text
 from specdec_jax.decoding import Decoded, Finish, Options, autoregressive, request, speculative
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.errors import SpecdecError
-from specdec_jax.sampling import sampling
+from specdec_jax.sampling import Sampling, sampling
 from specdec_jax.t5 import T5, expand, prepare, preset
 
 DEFAULT_TARGET = "ende_target"
@@ -50,11 +51,14 @@ class Settings:
         top_k: 0 is off.
         top_p: 1 is off.
         rule: see `specdec_jax.sampling.RULES`.
-        lenience: below 1, the output is no longer the target's.
+        lenience: in (0, 1]; below 1, the output is no longer the target's.
         max_tokens: of a line's output, end token included.
         batch_size: lines decoded together.
-        seed: of every line's key.
+        seed: of every line's key, in 0 .. 2^32 - 1: JAX reads no more bits than that.
         record: keep the rounds of every line.
+
+    Raises:
+        SpecdecError: for a value outside its range.
     """
 
     gamma: int = 7
@@ -67,6 +71,23 @@ class Settings:
     batch_size: int = 1
     seed: int = 0
     record: bool = False
+
+    def __post_init__(self):
+        """Refuse what cannot be meant, before a model is loaded for it."""
+        if self.batch_size < 1:
+            raise SpecdecError(f"batch_size is {self.batch_size}, but must be at least 1.")
+        if not 0 < self.lenience <= 1:
+            raise SpecdecError(
+                f"lenience is {self.lenience}, but must be above 0 and at most 1 (1 is lossless)."
+            )
+        if not 0 <= self.seed < 2**32:
+            raise SpecdecError(f"seed is {self.seed}, but must be in 0 .. {2**32 - 1}.")
+        self.options(text.EOS_ID)
+        self.sampling(1)
+
+    def sampling(self, batch: int) -> Sampling:
+        """Return how the rows of a batch choose their tokens."""
+        return sampling(batch, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
     def options(self, eos_id: int) -> Options:
         """Return the part that is compiled in."""
@@ -175,12 +196,7 @@ def decode(
         key=keys,
         max_tokens=settings.max_tokens,
         limits=limits,
-        settings=sampling(
-            source.shape[0],
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-        ),
+        settings=settings.sampling(source.shape[0]),
     )
     if settings.gamma == 0:
         return autoregressive(pair.target, jnp.asarray(source), asked, options)
@@ -210,10 +226,12 @@ def generate(
         One result for each line, as soon as its batch is done.
 
     Raises:
-        SpecdecError: before anything is decoded, for a line that is too long.
+        SpecdecError: before anything is decoded, for a line that is too long or not Unicode.
     """
     settings = Settings() if settings is None else settings
     prefix = text.prefix("ende") if prefix is None else prefix
+    for number, line in enumerate(lines, 1):
+        _require_unicode(line, number)
     encode = functools.partial(text.encode_batch, pair.vocabulary)
     if not truncate:
         encode([prefix + line for line in lines])  # all of them, so that a bad one fails early
@@ -232,6 +250,16 @@ def generate(
             limits=np.where(np.arange(size) < len(part), settings.max_tokens, 0),
         )
         yield from unpack(decoded, part, pair.vocabulary)
+
+
+def _require_unicode(line: str, number: int) -> None:
+    # Python keeps a command line's bytes that are not UTF-8 as lone surrogates.
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SpecdecError(
+            f"Line {number} is not Unicode (character {error.start}): give it in UTF-8."
+        ) from error
 
 
 def unpack(decoded: Decoded, lines: Sequence[str], vocabulary: text.AnyVocabulary) -> list[Line]:
@@ -272,18 +300,23 @@ def read_lines(path: Path | str) -> list[str]:
     """Read a UTF-8 file, one source a line.
 
     Raises:
-        SpecdecError: for a missing file, or bytes that are not UTF-8 (with the line's number).
+        SpecdecError: for a file that is missing or cannot be read, or bytes that are not UTF-8
+            (with the line's number).
     """
     path = Path(path)
     if not path.is_file():
         raise SpecdecError(f"There is no file {path}; give a text file with one source a line.")
-    return split_lines(path.read_bytes(), str(path))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SpecdecError(f"Cannot read {path} ({error.strerror}).") from error
+    return split_lines(content, str(path))
 
 
 def split_lines(data: bytes, name: str) -> list[str]:
-    """Decode bytes as UTF-8 lines."""
+    """Decode bytes as UTF-8 lines; a byte order mark before the first is left out."""
     lines = []
-    for number, line in enumerate(data.splitlines(), 1):
+    for number, line in enumerate(data.removeprefix(codecs.BOM_UTF8).splitlines(), 1):
         try:
             lines.append(line.decode("utf-8"))
         except UnicodeDecodeError as error:

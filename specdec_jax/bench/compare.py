@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from specdec_jax import text, theory
 from specdec_jax.bench.timing import Spread, StepCosts, in_turns, step_costs
+from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Line, Pair, Settings, decode, unpack
 
 
@@ -27,7 +28,13 @@ class LineResult:
 
 
 def sources(pair: Pair, lines: Sequence[str], prefix: str, multiple: int = 16) -> np.ndarray:
-    """Encode lines to one common width, so that all of them are one compilation."""
+    """Encode lines to one common width, so that all of them are one compilation.
+
+    Raises:
+        SpecdecError: for no lines.
+    """
+    if not lines:
+        raise SpecdecError("There are no lines to decode: give at least one.")
     longest = max(len(pair.vocabulary.encode(prefix + line)) + 1 for line in lines)
     width = -(-longest // multiple) * multiple
     return text.encode_batch(pair.vocabulary, [prefix + line for line in lines], buckets=(width,))

@@ -13,108 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specdec_jax import theory
+from specdec_jax.bench.devices import costs_of_checkpoints as costs_of_checkpoints
+from specdec_jax.bench.devices import estimate_costs as estimate_costs
 from specdec_jax.errors import SpecdecError
 
 Number = int | float
 
-
-class Device(NamedTuple):
-    """What one accelerator reads per second, and what one layer costs beyond its reading.
-
-    Attributes:
-        bandwidth: peak memory bandwidth of one chip, bytes per second.
-        layer_seconds: per layer of a decoder step, whatever its size; None where it is not known.
-    """
-
-    bandwidth: float
-    layer_seconds: float | None = None
-
-
-# Peak bandwidths as their makers publish them, in bytes per second.
-DEVICES: dict[str, Device] = {
-    # docs.cloud.google.com/tpu/docs/v4. The time per layer is the one that, with T5 v1.1's decoder
-    # weights in bfloat16, gives the paper's c of Table 4: 0.02, 0.04 and 0.11 for small, base and
-    # large against XXL; bandwidth alone gives 0.007, 0.022 and 0.070.
-    "tpu-v4": Device(1.2e12, 16e-6),
-    "tpu-v5e": Device(0.819e12),  # docs.cloud.google.com/tpu/docs/v5e
-    "tpu-v5p": Device(2.765e12),  # docs.cloud.google.com/tpu/docs/v5p
-    "tpu-v6e": Device(1.640e12),  # docs.cloud.google.com/tpu/docs/v6e
-    "t4": Device(0.320e12),  # NVIDIA T4 datasheet
-    "l4": Device(0.300e12),  # NVIDIA L4 datasheet
-    "a100-40gb": Device(1.555e12),  # NVIDIA A100 datasheet, 40 GB
-    "a100-80gb": Device(2.039e12),  # NVIDIA A100 datasheet, 80 GB SXM
-    "h100": Device(3.35e12),  # NVIDIA H100 datasheet, SXM
-    "h200": Device(4.8e12),  # NVIDIA H200 datasheet
-}
-
-# The paper's measured c over the ratio of weights that one decoder step reads (Table 4, T5 v1.1):
-# 0.02 / 0.0069, 0.04 / 0.022 and 0.11 / 0.070. Where the time per layer is not known, c is
-# somewhere between the ratio itself and the greatest of them.
-_RATIO_TO_C = (1.0, 3.0)
 _ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9)
 _GAMMAS = (1, 2, 3, 4, 5, 7, 10, 15)
-
-
-def estimate_costs(
-    draft_bytes: Number,
-    *,
-    target_bytes: Number,
-    device: str,
-    draft_layers: int | None = None,
-    target_layers: int | None = None,
-) -> dict[str, Any]:
-    """Estimates a decoder step of both models, and c, from the weights that it reads.
-
-    At batch 1 a step takes `bytes / bandwidth + layers * seconds per layer`. Where the layers or
-    the device's time per layer are not known only the first term is left; c is then the ratio of
-    bytes at least, and three times it at most, the most that the paper measured.
-
-    Args:
-        draft_bytes: bytes of the weights that one step of the draft's decoder reads, > 0: its
-            parameters without encoder, embedding table and cross-attention keys and values.
-        target_bytes: likewise of the target.
-        device: a key of `DEVICES`.
-        draft_layers: layers of the draft's decoder.
-        target_layers: layers of the target's decoder.
-
-    Returns:
-        `c`, `c_low`, `c_high`, the seconds of a step, `draft_step` and `target_step`, and whether
-        they count `layers` or bandwidth alone.
-
-    Raises:
-        SpecdecError: where the device is not listed, or a number of bytes or layers not positive.
-    """
-    if device not in DEVICES:
-        raise SpecdecError(
-            f"device {device!r} is not known and must be one of {', '.join(DEVICES)}: "
-            "for another, measure c and give that."
-        )
-    bandwidth, layer_seconds = DEVICES[device]
-    ratio = float(theory.cost_ratio(draft_bytes, target=target_bytes))
-    draft, target = draft_bytes / bandwidth, target_bytes / bandwidth
-    costs = {"device": device, "draft_step": draft, "target_step": target, "layers": False}
-    if layer_seconds is None or draft_layers is None or target_layers is None:
-        low, high = (factor * ratio for factor in _RATIO_TO_C)
-        # The middle of a range whose ends are factors is its geometric mean.
-        return costs | {"c": (low * high) ** 0.5, "c_low": low, "c_high": high}
-    for name, layers in (("draft_layers", draft_layers), ("target_layers", target_layers)):
-        if layers < 1:
-            raise SpecdecError(f"{name} is {layers} and must be at least 1: a decoder has layers.")
-    draft += draft_layers * layer_seconds
-    target += target_layers * layer_seconds
-    costs |= {"draft_step": draft, "target_step": target, "layers": True}
-    c = draft / target
-    # The calibration reproduces the paper's three c to the half unit of their last digit, 0.005,
-    # which for the smallest is a quarter.
-    return costs | {"c": c, "c_low": 0.75 * c, "c_high": 1.25 * c}
 
 
 def from_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Takes what `report` needs from a record of a measured run.
 
     Args:
-        record: with `alpha` and `c`, and where they were measured `v` (a number, or call length ->
-            cost), `c_hat`, `alpha_error` and `c_error`.
+        record: with `alpha` and `c`; where they were measured `v` (call length -> cost, or, beside
+            the run's `gamma`, the cost of its calls), `c_hat`, `alpha_error` and `c_error`; for
+            the last also `step_seconds`, whose quartiles give the width of c's band.
 
     Returns:
         Keyword arguments of `report`.
@@ -129,7 +44,16 @@ def from_record(record: Mapping[str, Any]) -> dict[str, Any]:
             "measure both, or type them in."
         )
     names = ("alpha", "c", "v", "c_hat", "alpha_error", "c_error")
-    return {name: record[name] for name in names if record.get(name) is not None}
+    given = {name: record[name] for name in names if record.get(name) is not None}
+    if record.get("gamma") and isinstance(given.get("v"), Number):
+        # Calls of other lengths cost something else: the curve of `verify_cost`.
+        given["v"] = {record["gamma"] + 1: given["v"]}
+    if "c_error" not in given and "step_seconds" in record:
+        steps = [record["step_seconds"][name] for name in ("draft_step", "target_step")]
+        # Relative errors of a ratio's two sides add up at most.
+        spread = sum((step["high"] - step["low"]) / (2 * step["median"]) for step in steps)
+        given["c_error"] = spread * record["c"]
+    return given
 
 
 def report(

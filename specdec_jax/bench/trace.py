@@ -14,6 +14,7 @@ import numpy as np
 from specdec_jax import text
 from specdec_jax.bench.demo import BLUE, GREEN, PLAIN, RED
 from specdec_jax.bench.timing import step_costs
+from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Pair, Settings, generate
 
 GAMMAS = (7, 3, 0)
@@ -24,8 +25,12 @@ def trace(pair: Pair, line: str, settings: Settings) -> list[dict[str, Any]]:
 
     Returns:
         Trace records (see `specdec_jax.bench.trace_figures`), that of the settings first.
+
+    Raises:
+        SpecdecError: without a draft.
     """
-    assert pair.draft is not None
+    if pair.draft is None:
+        raise SpecdecError("A trace needs a draft: name one.")
     prefix = text.prefix("ende")
     source = text.encode_batch(pair.vocabulary, [prefix + line])
     encoders = {

@@ -12,14 +12,14 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdec_jax.checkpoints import native, orbax_folder, t5x_legacy
+from specdec_jax.checkpoints import huggingface, native, orbax_folder, t5x_legacy
 from specdec_jax.checkpoints.tensors import Checkpoint
 from specdec_jax.errors import SpecdecError
 
 if TYPE_CHECKING:
     from specdec_jax.checkpoints.bundle import Loaded
 
-FORMATS = (native.FORMAT, t5x_legacy.FORMAT, orbax_folder.FORMAT)
+FORMATS = (native.FORMAT, t5x_legacy.FORMAT, orbax_folder.FORMAT, huggingface.FORMAT)
 _STEP = re.compile(r"(checkpoint_)?\d+")
 
 
@@ -59,6 +59,8 @@ def open_checkpoint(path_or_name: str | os.PathLike[str]) -> Checkpoint:
     path = locate(path_or_name)
     if native.is_native(path):
         return native.read(path)
+    if huggingface.is_huggingface(path):
+        return huggingface.read(path)
     if orbax_folder.is_orbax(path):
         return orbax_folder.read(path)
     if t5x_legacy.is_t5x(path):

@@ -78,8 +78,8 @@ def _tensor(array: ts.TensorStore, dtype: np.dtype, *, name: str, where: Path) -
 
 
 def _require_chunks(array: ts.TensorStore, folder: Path, *, name: str, where: Path) -> None:
-    chunk = array.chunk_layout.read_chunk.shape or array.shape
-    wanted = math.prod(-(-n // c) for n, c in zip(array.shape, chunk, strict=True))
+    chunk = array.chunk_layout.write_chunk.shape or array.shape
+    wanted = math.prod(-(-n // (c or n)) for n, c in zip(array.shape, chunk, strict=True))
     found = sum(
         1 for p in folder.rglob("*") if p.is_file() and not p.name.startswith((".", "zarr"))
     )

@@ -155,16 +155,18 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: Any) -
         for name, tensor in checkpoint.tensors.items():
             array = cast(tensor.read(), to, name=name)
             index[name] = write_array(folder, f"target.{name.replace('/', '.')}", array)
-        state = {"step": msgpack.ExtType(_NDARRAY, _encode(np.int32(step)))}
+        state = {"step": msgpack.ExtType(_NDARRAY, _pack(((), "int32", np.int32(step).tobytes())))}
         content = {
             "version": _VERSION,
             "optimizer": {"state": state, "target": tree.nest(index)},
         }
-        (folder / INDEX).write_bytes(msgpack.packb(content, use_bin_type=True))
+        (folder / INDEX).write_bytes(_pack(content))
 
 
-def _encode(number: np.int32) -> bytes:
-    return msgpack.packb((number.shape, number.dtype.name, number.tobytes()), use_bin_type=True)
+def _pack(content: Any) -> bytes:
+    packed = msgpack.packb(content, use_bin_type=True)
+    assert packed is not None  # None is for a packer that keeps its buffer
+    return packed
 
 
 def step_of(path: str | os.PathLike[str]) -> int:

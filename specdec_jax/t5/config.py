@@ -7,6 +7,7 @@ network as well.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -56,7 +57,7 @@ class T5Config:
     mlp_dim: int = 2048
     num_encoder_layers: int = 6
     num_decoder_layers: int = 6
-    mlp_activations: tuple[str, ...] = ("relu",)
+    mlp_activations: Sequence[str] = ("relu",)
     logits_via_embedding: bool = False
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128

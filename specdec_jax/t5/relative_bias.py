@@ -46,4 +46,4 @@ def bucket(
     ratio = np.log(behind.astype(np.float32) / exact + np.finfo(np.float32).eps)
     far = exact + (ratio / np.log(max_distance / exact) * (num_buckets - exact)).astype(np.int32)
     far = np.minimum(far, num_buckets - 1)
-    return (offset + np.where(behind < exact, behind, far)).astype(np.int32)
+    return np.asarray(offset + np.where(behind < exact, behind, far), np.int32)

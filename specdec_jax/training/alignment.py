@@ -77,9 +77,11 @@ def posterior(
     the diagonal alone.
     """
     seen = (source > 0).astype(jnp.float32)
-    lengths = jnp.maximum(jnp.sum(source > 0, 1), 1), jnp.maximum(jnp.sum(target > 0, 1), 1)
-    i = (jnp.arange(source.shape[1]) + 0.5) / lengths[0][:, None].astype(jnp.float32)
-    j = (jnp.arange(target.shape[1]) + 0.5) / lengths[1][:, None].astype(jnp.float32)
+    lengths = [
+        jnp.maximum(jnp.sum(ids > 0, axis=1), 1).astype(jnp.float32) for ids in (source, target)
+    ]
+    i = (jnp.arange(source.shape[1], dtype=jnp.float32) + 0.5) / lengths[0][:, None]
+    j = (jnp.arange(target.shape[1], dtype=jnp.float32) + 0.5) / lengths[1][:, None]
     prior = jnp.exp(-DIAGONAL * jnp.abs(i[:, None, :] - j[:, :, None])) * seen[:, None, :]
     joint = (table[source[:, None, :], target[:, :, None]] + 1e-6) * prior
     return joint / jnp.maximum(jnp.sum(joint, -1, keepdims=True), 1e-20)
@@ -90,7 +92,7 @@ def guidance(
 ) -> Float[Array, ""]:
     """Return the summed cross-entropy of a head's attention to the alignment, padding left out."""
     loss = -jnp.sum(goal * jnp.log(weights + 1e-6), axis=-1)
-    return jnp.sum(loss * (target > 0))
+    return jnp.sum(jnp.where(target > 0, loss, 0.0))
 
 
 def load_or_count(

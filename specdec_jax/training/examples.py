@@ -11,7 +11,7 @@ import functools
 import lzma
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     """[B, N], with the end token; the decoder's input is this shifted right behind a 0."""
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """What turns text into ids: `specdec_jax.text.Vocabulary`, or a test's double."""
 

@@ -131,7 +131,8 @@ def card(
         f"{facts['alpha_temperature_1']} (accepted guesses on the target's own prefixes) |",
         "",
         "Made by `specdec train`; the recipe is `specdec_jax/training/pair.py`. The draft is "
-        "distilled (forward KL) from the target on the target's own greedy outputs.",
+        "distilled from the target (forward KL, plus half the cross-entropy) on the target's own "
+        "greedy outputs.",
         "",
         "Data: descriptions of Debian packages and their German translations by the Debian "
         "description translation project. The texts are under the terms of their packages, mostly "

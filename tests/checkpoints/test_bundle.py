@@ -47,7 +47,7 @@ def test_round_trip(model, dtype, tmp_path):
     assert back.model.vocab_size == 37
     assert back.extra == {"step": 3}
     assert back.vocabulary_path == tmp_path / "a/b/pieces.model"
-    assert back.vocabulary_path.read_bytes() == b"pieces"
+    assert (tmp_path / "a/b/pieces.model").read_bytes() == b"pieces"
     assert not back.byte_vocabulary
 
 

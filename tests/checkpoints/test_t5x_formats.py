@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import flax.serialization
 import jax
@@ -108,7 +109,7 @@ def test_flax_reads_the_index_that_we_write(model_1_1, tmp_path):
         tmp_path / "checkpoint_3", checkpoints.open_checkpoint(tmp_path / "ours"), dtype="float32"
     )
     data = (tmp_path / "checkpoint_3/checkpoint").read_bytes()
-    content = flax.serialization.msgpack_restore(data)
+    content: Any = flax.serialization.msgpack_restore(data)
     assert content.keys() == {"version", "optimizer"}
     assert content["version"] == 3
     step = content["optimizer"]["state"]["step"]
