@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from specdec_jax.decoding import loop
 from specdec_jax.decoding.contract import LanguageModel
 from specdec_jax.decoding.outcome import Decoded
+from specdec_jax.decoding.randomness import Noise
 from specdec_jax.decoding.request import Options, Request
-from specdec_jax.sampling import adjust, argmax
+from specdec_jax.sampling import Sampling, adjust, argmax
 from specdec_jax.sampling.types import Array, Bool, Float, Int
 
 
@@ -55,7 +56,7 @@ def step(
         logits, state = target.extend(progress.target, last, position)
         logits, finite = mend(logits)
         adjusted = adjust(logits, request.sampling)
-        tokens = choose(adjusted, request, position[:, None] + 1)
+        tokens = choose(adjusted, request.sampling, request.noise, position[:, None] + 1)
         return loop.Round(
             tokens=tokens,
             accepted=jnp.zeros_like(position),
@@ -70,13 +71,17 @@ def step(
 
 
 def choose(
-    adjusted: Float[Array, "B N V"], request: Request, slot: Int[Array, "B N"]
+    adjusted: Float[Array, "B N V"], settings: Sampling, noise: Noise, slot: Int[Array, "B N"]
 ) -> Int[Array, "B N"]:
-    """Choose the tokens of slots: argmax(adjusted logits + the slots' noise), lowest id on ties."""
+    """Choose the tokens of slots: argmax(adjusted logits + the slots' noise), lowest id on ties.
+
+    `settings` are those that the logits were adjusted with; where all rows are greedy, no noise is
+    made.
+    """
     noisy = jax.lax.cond(
-        jnp.all(request.sampling.greedy),
+        jnp.all(settings.greedy),
         lambda x: x,
-        lambda x: x + request.noise.gumbel(slot, x.shape[-1]),
+        lambda x: x + noise.gumbel(slot, x.shape[-1]),
         adjusted,
     )
     return argmax(noisy)

@@ -129,7 +129,8 @@ def _coupled(
     def guess(index: int, logits: Float[Array, "B V"]):
         logits, _ = mend(logits)
         adjusted = adjust(logits[:, None], request.draft_sampling)
-        token = choose(adjusted, request, progress.position[:, None] + 1 + index)
+        slot = progress.position[:, None] + 1 + index
+        token = choose(adjusted, request.draft_sampling, request.noise, slot)
         # Verification asks for equality, not for q; the one-hot form costs nothing unread.
         return token[:, 0], jax.nn.one_hot(token[:, 0], logits.shape[-1], dtype=jnp.float32)
 
@@ -137,7 +138,7 @@ def _coupled(
     logits, finite, target_state = _verify(progress, target, proposal.tokens)
     adjusted = adjust(logits, request.sampling)
     slots = progress.position[:, None] + 1 + jnp.arange(options.gamma + 1, dtype=jnp.int32)
-    chosen = choose(adjusted, request, slots)
+    chosen = choose(adjusted, request.sampling, request.noise, slots)
     return loop.Round(
         tokens=chosen,
         accepted=match(chosen, proposal.tokens),

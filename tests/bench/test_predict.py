@@ -92,6 +92,10 @@ def test_two_checkpoints_alone_give_a_table_over_alpha():
     text = predict.render(prediction)
     assert "tpu-v5e" in text
     assert "by bandwidth alone" in text
+    # One alpha, its best gamma and the ratio of the weights: Theorem 3.11.
+    row, ratio = prediction["rows"][0], 77e6 / 11e9
+    one = row["gamma"] * ratio + row["gamma"] + 1
+    assert row["operations"] == pytest.approx(one / row["tokens"])
     # A measured c goes before an estimated one.
     assert predict.report(c=0.3, costs=costs)["c"] == 0.3
 

@@ -25,11 +25,10 @@ CONFIG = T5Config(
     mlp_activations=("gelu", "linear"),
 )
 RNG = np.random.default_rng(0)
+SOURCES = (2, 5, 1, 3, 6, 1, 2, 3, 4, 6, 1, 2, 3, 4, 5)
+REFERENCES = (1, 2, 3, 3, 1, 5, 7, 2, 2, 2, 2, 2, 2, 2, 2)
 EXAMPLES = [
-    (RNG.integers(2, V, s).tolist(), [2] * t)
-    for s, t in zip(
-        [2, 5, 1, 3, 6, 1, 2, 3, 4, 6, 1, 2, 3, 4, 5], [1, 2, 3, 3, 1, 5, 7, *8 * [2]], strict=True
-    )
+    (RNG.integers(2, V, s).tolist(), [2] * t) for s, t in zip(SOURCES, REFERENCES, strict=True)
 ]
 LONG = 6
 """Its reference has 7 tokens."""
