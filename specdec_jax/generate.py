@@ -94,7 +94,7 @@ class Settings:
         return Options(
             max_tokens=self.max_tokens,
             gamma=self.gamma,
-            rule=self.rule,  # pyright: ignore[reportArgumentType]  (checked by Options)
+            rule=self.rule,
             lenience=self.lenience,
             eos_id=eos_id,
             record=self.record,

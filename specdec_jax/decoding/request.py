@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from specdec_jax.decoding.randomness import Noise, RowNoise, row_keys
 from specdec_jax.errors import SpecdecError
-from specdec_jax.sampling import Rule, Sampling, check_rule, sampling
+from specdec_jax.sampling import Sampling, check_rule, sampling
 from specdec_jax.sampling.types import Array, Int, Key
 
 
@@ -51,7 +51,7 @@ class Options:
 
     max_tokens: int = 128
     gamma: int = 0
-    rule: Rule = "rejection"
+    rule: str = "rejection"
     lenience: float = 1.0
     eos_id: int = 1
     adjusted_scores: bool = False
