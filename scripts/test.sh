@@ -3,8 +3,7 @@
 #
 #   scripts/test.sh [pytest arguments]
 set -euo pipefail
-. "$(dirname "$0")/environment.sh" all,t5x,test
-python "$root/scripts/install_t5x.py"
+. "$(dirname "$0")/environment.sh" all,test
 cd "$root"
 ruff check .
 ruff format --check .

@@ -69,8 +69,8 @@ def estimate_costs(
         target_layers: layers of the target's decoder.
 
     Returns:
-        `c`, `c_low`, `c_high`, the seconds of a step, `draft_step` and `target_step`, and whether
-        they count `layers` or bandwidth alone.
+        `c`, `c_low`, `c_high`, the seconds of a step, `draft_step` and `target_step`, whether they
+        count `layers` or bandwidth alone, and `c_hat`: a weight read is a weight multiplied by.
 
     Raises:
         SpecdecError: where the device is not listed, or a number of bytes or layers not positive.
@@ -83,7 +83,8 @@ def estimate_costs(
     bandwidth, layer_seconds = DEVICES[device]
     ratio = float(theory.cost_ratio(draft_bytes, target=target_bytes))
     draft, target = draft_bytes / bandwidth, target_bytes / bandwidth
-    costs = {"device": device, "draft_step": draft, "target_step": target, "layers": False}
+    costs = {"device": device, "c_hat": ratio, "layers": False}
+    costs |= {"draft_step": draft, "target_step": target}
     if layer_seconds is None or draft_layers is None or target_layers is None:
         low, high = (factor * ratio for factor in _RATIO_TO_C)
         # The middle of a range whose ends are factors is its geometric mean.

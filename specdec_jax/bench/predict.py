@@ -74,8 +74,8 @@ def report(
         c: one draft step / one target step, >= 0; without it `costs` must be given.
         v: verifying call / one target step: one number for every call, or measured ones, tokens
             per call -> cost.
-        c_hat: operations per token, draft / target, >= 0; c stands in for it where it is not given,
-            for at batch 1 reading weights and multiplying by them go together.
+        c_hat: operations per token, draft / target, >= 0; where it is not given that of `costs`,
+            or c, for at batch 1 reading weights and multiplying by them go together.
         alpha_error: half the width of alpha's band, >= 0.
         c_error: half the width of c's band, >= 0; a fifth of c where it is not given.
         costs: what `estimate_costs` returns; its c and band are used where c is not given.
@@ -108,7 +108,9 @@ def report(
             "neither c nor an estimate of it is given, and a prediction needs one: "
             "type c in, or give two checkpoints and a device."
         )
-    given = _Given(c, c_band, _curve(v), c if c_hat is None else c_hat, alpha_error, max_gamma)
+    estimate = c if costs is None else costs["c_hat"]
+    ratio = estimate if c_hat is None else c_hat
+    given = _Given(c, c_band, _curve(v), ratio, alpha_error, max_gamma)
     best = None if alpha is None else _best(given, alpha)
     if alpha is None or best is None:
         rows = [_best(given, each) for each in _ALPHAS]

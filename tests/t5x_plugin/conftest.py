@@ -1,0 +1,11 @@
+import jax
+import pytest
+
+pytest.importorskip("t5x", reason="T5X is not installed: run scripts/install_t5x.py")
+
+
+@pytest.fixture(autouse=True)
+def t5x_arithmetic():
+    """T5X mixes dtypes freely, so the strict setting of the other tests is lifted."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
