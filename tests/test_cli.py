@@ -10,6 +10,7 @@ import pytest
 from tiny_pairs import save_pair, tiny_t5
 
 from specdec_jax import checkpoints, cli, generate
+from specdec_jax.bench import compare, timing
 from specdec_jax.bench import trace as trace_module
 from specdec_jax.checkpoints import bundle
 
@@ -377,18 +378,23 @@ RECORD = {
 }
 
 
-def test_bench_writes_a_record_that_predict_reads(call, folders, tmp_path):
+def test_bench_writes_a_record_that_predict_reads(call, folders, tmp_path, monkeypatch):
+    # A busy machine may find that a step of so small a model takes less than no time.
+    spread = timing.Spread(0.1, 0.1, 0.1, 3)
+    costs = timing.StepCosts(spread, spread, spread, c=0.05, v=1.2)
+    monkeypatch.setattr(compare, "step_costs", lambda *a, **k: costs)
     (tmp_path / "in").write_text("ab\ncd\nnever read\n")
     path = tmp_path / "bench.json"
     flags = ("--target", folders[0], "--draft", folders[1], "--gamma", 2, "--max_tokens", 12)
     flags += ("--shape", "own", "--input", tmp_path / "in", "--lines", 2, "--repeats", 1)
-    status, out, _ = call("bench", *flags, "--json", path)
-    assert status == 0
+    status, out, err = call("bench", *flags, "--json", path)
+    assert status == 0, err
     record = json.loads(path.read_text("utf-8"))
     assert record.keys() >= RECORD | {"command", "commit", "device", "versions", "seed"}
     assert (record["sentences"], record["identical"], record["gamma"]) == (2, 2, 2)
+    assert (record["c"], record["v"]) == (0.05, 1.2)
     assert "identical outputs              2/2" in out.splitlines()
-    assert call("predict", "--alpha", 0.7, "--c", 0.05, "--record", path)[0] == 0
+    assert call("predict", "--alpha", 0.7, "--record", path)[0] == 0
 
 
 def test_bench_without_lines_is_told(call, folders, tmp_path):

@@ -214,12 +214,13 @@ def test_the_shipped_pair_is_the_default():
     assert draft.decoder_step_weights <= pair.target.config.decoder_step_weights / 10
 
 
-def test_an_enlarged_target_says_so(folders):
-    pair = load_pair(*folders, shape="small")
+def test_an_enlarged_target_says_so():
+    pair = load_pair(shape="small")
     assert pair.enlarged
-    assert pair.target_shape == "D512 H6x64 F1024 8+8 V32128 (enlarged from D16 H2x8 F32 1+1 V272)"
-    assert pair.draft_shape == "D16 H2x8 F32 1+1 V272"
-    assert pair.target.vocab_size == 259
+    own = "D128 H4x32 F768 3+4 V2048"
+    assert pair.target_shape == f"D512 H6x64 F1024 8+8 V32128 (enlarged from {own})"
+    assert pair.draft_shape == "D64 H4x16 F128 3+1 V2048"
+    assert pair.target.vocab_size == 2048
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ def summarise(
 
     `predicted_speedup` is E[tokens] / (gamma c + v) with the measured tokens per target run, which
     is Theorem 3.8 of arXiv:2211.17192 where v = 1. Like the theorem it leaves out the encoders.
+    Where noise has made a cost negative, as a busy machine does to small models, it is None.
     """
     spec = [line for result in results for line in result.speculative]
     plain = [line for result in results for line in result.plain]
@@ -143,11 +144,7 @@ def summarise(
         "seconds_speculative": seconds_spec,
         "speedup": seconds_plain / seconds_spec,
         "speedup_by_batch": dataclasses.asdict(Spread.of(ratios)),
-        "predicted_speedup": float(
-            theory.walltime_improvement_from_tokens(
-                steps / rounds, gamma=gamma, c=costs.c, v=costs.v
-            )
-        ),
+        "predicted_speedup": _predict(steps / rounds, gamma, costs),
         "step_seconds": {
             name: dataclasses.asdict(getattr(costs, name))
             for name in ("target_step", "draft_step", "verify")
@@ -156,6 +153,12 @@ def summarise(
         "draft_shape": pair.draft_shape,
         "timed": "encoders and all rounds, after compilation and warm-up; text conversion left out",
     }
+
+
+def _predict(tokens: float, gamma: int, costs: StepCosts) -> float | None:
+    if min(costs.target_step.median, costs.draft_step.median, costs.verify.median) <= 0:
+        return None
+    return float(theory.walltime_improvement_from_tokens(tokens, gamma=gamma, c=costs.c, v=costs.v))
 
 
 def costs_for(

@@ -201,7 +201,8 @@ def fit(
         changes, memory = optimizer.update(grads, state["optimizer"], state["params"])
         params = optax.apply_updates(state["params"], changes)
         # Debiased at the start, or the average would be the initial values for a thousand steps.
-        decay = jnp.minimum(recipe.average, (1.0 + step) / (10.0 + step))
+        count = jnp.asarray(step, jnp.float32)
+        decay = jnp.minimum(recipe.average, (1.0 + count) / (10.0 + count))
         average = jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, state["average"], params)
         return {"params": params, "average": average, "optimizer": memory}, loss
 

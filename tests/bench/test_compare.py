@@ -80,6 +80,16 @@ def test_where_nothing_was_tested_there_is_no_alpha(pair):
     assert found["lossy"] is True
 
 
+@pytest.mark.parametrize("part", ["target_step", "draft_step", "verify"])
+def test_costs_that_are_noise_predict_nothing(pair, part):
+    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0])]
+    costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
+    found = summarise(pair, results, SETTINGS, costs)
+    assert found["predicted_speedup"] == pytest.approx(1 / 3)
+    costs = dataclasses.replace(costs, **{part: spread(-0.1)})
+    assert summarise(pair, results, SETTINGS, costs)["predicted_speedup"] is None
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 def test_both_ways_decode_what_generate_decodes(pair, batch):
     lines, way = ["ab", "cd", "x y z"], dataclasses.replace(SETTINGS, batch_size=batch)

@@ -116,6 +116,7 @@ def test_the_summary_is_a_table():
         "speedup, predicted             2.35x   tokens per run / (gamma c + v), encoders left out",
     ]
     assert "none tested" in demo.render(RECORD | {"alpha": None})
+    assert "predicted             none: the" in demo.render(RECORD | {"predicted_speedup": None})
 
 
 @pytest.fixture
