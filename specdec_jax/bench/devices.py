@@ -23,7 +23,8 @@ class Device(NamedTuple):
     layer_seconds: float | None = None
 
 
-# Peak bandwidths as their makers publish them, in bytes per second.
+# Peak bandwidths in bytes per second. Those marked unverified are commonly quoted figures that were
+# not checked against the maker's datasheet.
 DEVICES: dict[str, Device] = {
     # docs.cloud.google.com/tpu/docs/v4. The time per layer is the one that, with T5 v1.1's decoder
     # weights in bfloat16, gives the paper's c of Table 4: 0.02, 0.04 and 0.11 for small, base and
@@ -32,10 +33,10 @@ DEVICES: dict[str, Device] = {
     "tpu-v5e": Device(0.819e12),  # docs.cloud.google.com/tpu/docs/v5e
     "tpu-v5p": Device(2.765e12),  # docs.cloud.google.com/tpu/docs/v5p
     "tpu-v6e": Device(1.640e12),  # docs.cloud.google.com/tpu/docs/v6e
-    "t4": Device(0.320e12),  # NVIDIA T4 datasheet
-    "l4": Device(0.300e12),  # NVIDIA L4 datasheet
-    "a100-40gb": Device(1.555e12),  # NVIDIA A100 datasheet, 40 GB
-    "a100-80gb": Device(2.039e12),  # NVIDIA A100 datasheet, 80 GB SXM
+    "t4": Device(0.320e12),  # unverified: NVIDIA T4
+    "l4": Device(0.300e12),  # unverified: NVIDIA L4
+    "a100-40gb": Device(1.555e12),  # unverified: NVIDIA A100, 40 GB
+    "a100-80gb": Device(2.039e12),  # unverified: NVIDIA A100, 80 GB SXM
     "h100": Device(3.35e12),  # NVIDIA H100 datasheet, SXM
     "h200": Device(4.8e12),  # NVIDIA H200 datasheet
 }
