@@ -19,6 +19,9 @@ COMMANDS = (
     *("generate", "trace", "demo", "bench", "theory", "predict", "inspect", "convert", "train"),
 )
 LINES = ["ab", "", "x y z"]
+# Made up: a busy machine may find that a step of so small a model takes less than no time.
+SECONDS = timing.Spread(0.1, 0.1, 0.1, 3)
+COSTS = timing.StepCosts(SECONDS, SECONDS, SECONDS, c=0.05, v=1.2)
 
 
 @pytest.fixture(scope="module")
@@ -361,6 +364,7 @@ def test_theory_into_a_file_is_told(call, tmp_path):
 
 def test_trace_shows_rounds_and_writes_records(call, folders, tmp_path, monkeypatch):
     monkeypatch.setattr(trace_module, "GAMMAS", (0,))
+    monkeypatch.setattr(trace_module, "step_costs", lambda *a, **k: COSTS)
     path = tmp_path / "trace.json"
     flags = ("--target", folders[0], "--draft", folders[1], "--gamma", 2, "--max_tokens", 12)
     status, out, err = call("trace", *flags, "--json", path, "ab")
@@ -379,10 +383,7 @@ RECORD = {
 
 
 def test_bench_writes_a_record_that_predict_reads(call, folders, tmp_path, monkeypatch):
-    # A busy machine may find that a step of so small a model takes less than no time.
-    spread = timing.Spread(0.1, 0.1, 0.1, 3)
-    costs = timing.StepCosts(spread, spread, spread, c=0.05, v=1.2)
-    monkeypatch.setattr(compare, "step_costs", lambda *a, **k: costs)
+    monkeypatch.setattr(compare, "step_costs", lambda *a, **k: COSTS)
     (tmp_path / "in").write_text("ab\ncd\nnever read\n")
     path = tmp_path / "bench.json"
     flags = ("--target", folders[0], "--draft", folders[1], "--gamma", 2, "--max_tokens", 12)
@@ -406,9 +407,11 @@ def test_bench_without_lines_is_told(call, folders, tmp_path):
 
 
 def test_inspect_reads_a_name_or_a_folder(call, folders):
-    assert "ende_target" in call("inspect", "ende_target")[1]
-    status, out, _ = call("inspect", "--json", folders[0])
-    assert status == 0
+    status, out, err = call("inspect", "ende_target")
+    assert status == 0, err
+    assert "ende_target" in out
+    status, out, err = call("inspect", "--json", folders[0])
+    assert status == 0, err
     assert json.loads(out)["config"]["emb_dim"] == 16
 
 

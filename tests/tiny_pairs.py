@@ -19,6 +19,7 @@ CONFIG = T5Config(
     mlp_dim=32,
     num_encoder_layers=1,
     num_decoder_layers=1,
+    mlp_activations=("gelu", "linear"),
     dropout_rate=0.0,
 )
 VOCABULARY = 259

@@ -7,37 +7,44 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
 from specdec_jax import text, theory
-from specdec_jax.bench.timing import Spread, StepCosts, in_turns, step_costs
+from specdec_jax.bench.timing import Spread, StepCosts, in_turns, start, step_costs
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Line, Pair, Settings, decode, unpack
 
 
 @dataclasses.dataclass(frozen=True)
 class LineResult:
-    """One batch of lines decoded both ways."""
+    """One batch of lines decoded both ways; seconds of each repeat."""
 
     plain: list[Line]
     speculative: list[Line]
     seconds_plain: list[float]
     seconds_speculative: list[float]
+    seconds_target_encoder: list[float]
+    """Of the target's encoder alone, which both ways run."""
+    seconds_draft_encoder: list[float]
 
 
-def sources(pair: Pair, lines: Sequence[str], prefix: str, multiple: int = 16) -> np.ndarray:
-    """Encode lines to one common width, so that all of them are one compilation.
+def sources(pair: Pair, lines: Sequence[str], prefix: str, size: int) -> list[np.ndarray]:
+    """Encode lines in batches of `size`, each padded to its own bucket as `generate` does.
+
+    The last batch is filled with the first lines again.
 
     Raises:
-        SpecdecError: for no lines.
+        SpecdecError: for no lines, or a line longer than every bucket.
     """
     if not lines:
         raise SpecdecError("There are no lines to decode: give at least one.")
-    longest = max(len(pair.vocabulary.encode(prefix + line)) + 1 for line in lines)
-    width = -(-longest // multiple) * multiple
-    return text.encode_batch(pair.vocabulary, [prefix + line for line in lines], buckets=(width,))
+    full = [prefix + lines[i % len(lines)] for i in range(-(-len(lines) // size) * size)]
+    return [
+        text.encode_batch(pair.vocabulary, full[start : start + size])
+        for start in range(0, len(full), size)
+    ]
 
 
 def compare(
@@ -51,8 +58,8 @@ def compare(
 ) -> Iterator[LineResult]:
     """Decode every line plainly and speculatively, in turns.
 
-    Compilation and one warm-up run happen before the first clock starts. The timed region is the
-    whole decode: both encoders, every round; text and ids are converted outside of it.
+    Compilation and one warm-up run of each bucket happen before its clock starts. The timed region
+    is the whole decode: both encoders, every round; text and ids are converted outside of it.
 
     Args:
         pair: with a draft.
@@ -62,30 +69,31 @@ def compare(
         repeats: times that each line is decoded each way.
         progress: whether to show a bar.
     """
-    encoded = sources(pair, lines, prefix)
+    if pair.draft is None:
+        raise SpecdecError("A comparison needs a draft: name one.")
+    encoded = sources(pair, lines, prefix, settings.batch_size)
     size = settings.batch_size
     ways = {"plain": dataclasses.replace(settings, gamma=0), "speculative": settings}
+    models = {"target encoder": pair.target, "draft encoder": pair.draft.model}
 
-    def calls(start: int) -> dict[str, Callable[[], Any]]:
-        rows = np.arange(start, start + size) % len(lines)
-        limits = np.where(np.arange(start, start + size) < len(lines), settings.max_tokens, 0)
-        return {
-            name: functools.partial(
-                decode,
-                pair,
-                encoded[rows],
-                way,
-                numbers=np.arange(start, start + size),
-                limits=limits,
-            )
+    def calls(index: int) -> dict[str, Callable[[], Any]]:
+        numbers = np.arange(index * size, (index + 1) * size)
+        limits = np.where(numbers < len(lines), settings.max_tokens, 0)
+        batch = encoded[index]
+        decodes = {
+            name: functools.partial(decode, pair, batch, way, numbers=numbers, limits=limits)
             for name, way in ways.items()
         }
+        tokens = jnp.asarray(batch)
+        return decodes | {
+            name: functools.partial(start, model, tokens) for name, model in models.items()
+        }
 
-    for call in calls(0).values():
-        jax.block_until_ready(call())
-    starts = range(0, len(lines), size)
-    for start in tqdm(starts, desc="decoding both ways", disable=not progress, leave=False):
-        here = calls(start)
+    warm = set()
+    for index, batch in enumerate(
+        tqdm(encoded, desc="decoding both ways", disable=not progress, leave=False)
+    ):
+        here = calls(index)
         decoded: dict[str, Any] = {}
 
         def keep(name: str, here=here, decoded=decoded):
@@ -93,14 +101,16 @@ def compare(
             return decoded[name]
 
         timed = in_turns(
-            {name: functools.partial(keep, name) for name in here}, repeats=repeats, warmup=0
+            {name: functools.partial(keep, name) for name in here},
+            repeats=repeats,
+            warmup=int(batch.shape not in warm),
         )
-        part = lines[start : start + size]
+        warm.add(batch.shape)
+        part = lines[index * size : (index + 1) * size]
         yield LineResult(
             plain=unpack(decoded["plain"], part, pair.vocabulary),
             speculative=unpack(decoded["speculative"], part, pair.vocabulary),
-            seconds_plain=timed["plain"],
-            seconds_speculative=timed["speculative"],
+            **{f"seconds_{name.replace(' ', '_')}": seconds for name, seconds in timed.items()},
         )
 
 
@@ -109,9 +119,11 @@ def summarise(
 ) -> dict[str, Any]:
     """Put a comparison into one record.
 
-    `predicted_speedup` is E[tokens] / (gamma c + v) with the measured tokens per target run, which
-    is Theorem 3.8 of arXiv:2211.17192 where v = 1. Like the theorem it leaves out the encoders.
-    Where noise has made a cost negative, as a busy machine does to small models, it is None.
+    `speedup` is that of whole decodes. `predicted_speedup` is E[tokens] / (gamma c + v) with the
+    measured tokens per target run, which is Theorem 3.8 of arXiv:2211.17192 where v = 1. Like the
+    theorem it leaves out the encoders, and so does `speedup_decoding`: the time of each model's
+    encoder, measured beside, is taken off. Where noise has made a cost negative, as a busy machine
+    does to small models, a prediction or speedup is None.
     """
     spec = [line for result in results for line in result.speculative]
     plain = [line for result in results for line in result.plain]
@@ -122,6 +134,10 @@ def summarise(
     # A line's median over the repeats, summed: one slow moment of the machine is not a result.
     seconds_plain = sum(float(np.median(r.seconds_plain)) for r in results)
     seconds_spec = sum(float(np.median(r.seconds_speculative)) for r in results)
+    target_encoder = sum(float(np.median(r.seconds_target_encoder)) for r in results)
+    draft_encoder = sum(float(np.median(r.seconds_draft_encoder)) for r in results)
+    decoding_plain = seconds_plain - target_encoder
+    decoding_spec = seconds_spec - target_encoder - draft_encoder
     ratios = [float(np.median(r.seconds_plain) / np.median(r.seconds_speculative)) for r in results]
     gamma = settings.gamma
     # A batch ends with its slowest row, so its rounds are those of that row.
@@ -142,7 +158,11 @@ def summarise(
         "v": costs.v,
         "seconds_plain": seconds_plain,
         "seconds_speculative": seconds_spec,
+        "seconds_encoders": {"target": target_encoder, "draft": draft_encoder},
         "speedup": seconds_plain / seconds_spec,
+        "speedup_decoding": (
+            decoding_plain / decoding_spec if min(decoding_plain, decoding_spec) > 0 else None
+        ),
         "speedup_by_batch": dataclasses.asdict(Spread.of(ratios)),
         "predicted_speedup": _predict(steps / rounds, gamma, costs),
         "step_seconds": {
@@ -165,8 +185,7 @@ def costs_for(
     pair: Pair, lines: Sequence[str], settings: Settings, *, prefix: str, repeats: int
 ) -> StepCosts:
     """Measure `step_costs` on the first batch of the lines."""
-    rows = np.arange(settings.batch_size) % len(lines)
-    encoded = sources(pair, lines, prefix)[rows]
+    encoded = sources(pair, lines[: settings.batch_size], prefix, settings.batch_size)[0]
     return step_costs(
         pair, encoded, gamma=settings.gamma, temperature=settings.temperature, repeats=repeats
     )

@@ -19,6 +19,7 @@ from specdec_jax.decoding import Decoded, Options, autoregressive, request, spec
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Pair
 from specdec_jax.sampling import sampling
+from specdec_jax.sampling.types import Array, Int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,12 @@ def in_turns(
             if turn >= warmup:
                 times[name].append(time.perf_counter() - began)
     return times
+
+
+@jax.jit
+def start(model: Any, source: Int[Array, "B S"]) -> Any:
+    """Encode a source and project cross-attention: what a decode does before its first round."""
+    return model.start(source, 8)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable
+import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specdec_jax import text
 from specdec_jax.bench.demo import BLUE, GREEN, PLAIN, RED
-from specdec_jax.bench.timing import step_costs
+from specdec_jax.bench.timing import in_turns, start, step_costs
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Pair, Settings, generate
 
@@ -33,10 +31,12 @@ def trace(pair: Pair, line: str, settings: Settings) -> list[dict[str, Any]]:
         raise SpecdecError("A trace needs a draft: name one.")
     prefix = text.prefix("ende")
     source = text.encode_batch(pair.vocabulary, [prefix + line])
-    encoders = {
-        "target_encoder": _encoder_seconds(pair.target, source),
-        "draft_encoder": _encoder_seconds(pair.draft.model, source),
-    }
+    models = {"target_encoder": pair.target, "draft_encoder": pair.draft.model}
+    tokens = jnp.asarray(source)
+    timed = in_turns(
+        {name: functools.partial(start, model, tokens) for name, model in models.items()}, repeats=5
+    )
+    encoders = {name: float(np.median(seconds)) for name, seconds in timed.items()}
     records = []
     for gamma in dict.fromkeys((settings.gamma, *GAMMAS)):
         way = dataclasses.replace(settings, gamma=gamma, record=True)
@@ -66,18 +66,6 @@ def trace(pair: Pair, line: str, settings: Settings) -> list[dict[str, Any]]:
             }
         )
     return records
-
-
-def _encoder_seconds(model: Any, source: np.ndarray) -> float:
-    """Return the median time of `start`, which runs the encoder and projects cross-attention."""
-    start: Callable[..., Any] = jax.jit(lambda model, tokens: model.start(tokens, 8))
-    tokens = jnp.asarray(source)
-    samples = []
-    for _ in range(6):
-        began = time.perf_counter()
-        jax.block_until_ready(start(model, tokens))
-        samples.append(time.perf_counter() - began)
-    return float(np.median(samples[1:]))
 
 
 def render(record: dict[str, Any], *, colour: bool) -> str:

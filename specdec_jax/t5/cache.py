@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from specdec_jax.sampling.types import Array, Float, Int
@@ -46,11 +47,28 @@ def write(
     The caller keeps position + N <= T: a start that does not fit would be moved back by XLA, onto
     slots that hold committed tokens. `decoding` sizes every buffer with gamma + 1 slots of slack.
     """
+    block = block.astype(cache.dtype)
     if cache.shape[0] == 1:
-        # One row is one contiguous copy; the general form becomes a scatter.
-        return lax.dynamic_update_slice(cache, block.astype(cache.dtype), (0, 0, position[0], 0))
+        return lax.platform_dependent(cache, block, position, cpu=_scatter, default=_slice)
 
     def row(slots, new, start):
         return lax.dynamic_update_slice(slots, new, (0, start, 0))
 
-    return jax.vmap(row)(cache, block.astype(cache.dtype), position)
+    return jax.vmap(row)(cache, block, position)
+
+
+def _slice(cache: Array, block: Array, position: Array) -> Array:
+    """Write one row as one contiguous copy."""
+    return lax.dynamic_update_slice(cache, block, (0, 0, position[0], 0))
+
+
+def _scatter(cache: Array, block: Array, position: Array) -> Array:
+    """Write one row slot by slot, and a last one that is outside and dropped.
+
+    XLA's CPU back end fuses a slice's update with the product that reads it, and then copies the
+    whole cache at every step; a scatter it writes in place. Without the slot outside it would see
+    through this form and make it a slice again.
+    """
+    slots = jnp.append(position[0] + jnp.arange(block.shape[2]), cache.shape[2])
+    block = jnp.concatenate([block, block[:, :, :1]], axis=2)
+    return cache.at[:, :, slots].set(block, mode="drop")

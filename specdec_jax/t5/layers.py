@@ -225,11 +225,12 @@ class Attention(nn.Module):
             queries = queries.transpose(2, 0, 1, 3)
             scores = keys @ queries + bias.swapaxes(-1, -2)
             weights = jax.nn.softmax(scores, axis=-2).astype(cfg.dtype)
-            heads = values.swapaxes(-1, -2) @ weights
-            joined = heads.transpose(1, 2, 0, 3).reshape(-1, batch, count)
+            # In this order the product reads the cache as it lies, without a copy.
+            heads = weights.swapaxes(-1, -2) @ values
+            joined = heads.transpose(1, 3, 0, 2).reshape(-1, batch, count)
             return self.out(joined)
         queries = self._to_cache(queries)
-        scores = queries @ keys.swapaxes(-1, -2) + bias
+        scores = jnp.einsum("bhnk,bhtk->bhnt", queries, keys) + bias
         weights = jax.nn.softmax(scores, axis=-1).astype(cfg.dtype)
         self.sow("intermediates", "weights", weights)  # kept only when a caller asks for it
         weights = self.dropout(weights, deterministic=deterministic)

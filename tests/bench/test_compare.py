@@ -47,12 +47,16 @@ def test_a_summary_is_the_arithmetic_of_its_lines(pair):
             # Medians 10 and 4; the slow moments are left out.
             seconds_plain=[10.0, 99.0, 9.0],
             seconds_speculative=[4.0, 3.0, 88.0],
+            seconds_target_encoder=[0.5, 0.4, 77.0],
+            seconds_draft_encoder=[0.2, 0.3, 0.1],
         ),
         LineResult(
             plain=[line([5, 1], 2)],
             speculative=[line([5, 1], 1, 2, 2)],
             seconds_plain=[2.0],
             seconds_speculative=[1.0],
+            seconds_target_encoder=[0.5],
+            seconds_draft_encoder=[0.3],
         ),
     ]
     costs = StepCosts(spread(0.1), spread(0.01), spread(0.15), c=0.1, v=1.5)
@@ -62,6 +66,9 @@ def test_a_summary_is_the_arithmetic_of_its_lines(pair):
     assert found["tokens_per_run"] == 9 / 4
     assert (found["seconds_plain"], found["seconds_speculative"]) == (12.0, 5.0)
     assert found["speedup"] == 2.4
+    # Without the encoders: (12 - 1) seconds for (5 - 1 - 0.5).
+    assert found["seconds_encoders"] == {"target": 1.0, "draft": 0.5}
+    assert found["speedup_decoding"] == pytest.approx(11 / 3.5)
     assert found["speedup_by_batch"] == {"median": 2.25, "low": 2.125, "high": 2.375, "count": 2}
     # A batch takes its slowest row's rounds: 5 + 2 plain steps for 2 + 1 rounds of 0.2 + 1.5 steps.
     assert found["predicted_speedup"] == pytest.approx((7 / 3) / (2 * 0.1 + 1.5))
@@ -73,7 +80,7 @@ def test_a_summary_is_the_arithmetic_of_its_lines(pair):
 
 
 def test_where_nothing_was_tested_there_is_no_alpha(pair):
-    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0])]
+    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], [0.1], [0.1])]
     costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
     found = summarise(pair, results, dataclasses.replace(SETTINGS, lenience=0.5), costs)
     assert found["alpha"] is None
@@ -82,7 +89,7 @@ def test_where_nothing_was_tested_there_is_no_alpha(pair):
 
 @pytest.mark.parametrize("part", ["target_step", "draft_step", "verify"])
 def test_costs_that_are_noise_predict_nothing(pair, part):
-    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0])]
+    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], [0.1], [0.1])]
     costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
     found = summarise(pair, results, SETTINGS, costs)
     assert found["predicted_speedup"] == pytest.approx(1 / 3)
@@ -105,14 +112,21 @@ def test_both_ways_decode_what_generate_decodes(pair, batch):
         assert told == list(wanted)
 
 
-def test_sources_share_a_width(pair):
+def test_encoders_that_are_noise_leave_no_speedup_of_decoding(pair):
+    costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
+    for encoders in ([1.5], [0.1]), ([0.5], [0.6]):
+        results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], *encoders)]
+        assert summarise(pair, results, SETTINGS, costs)["speedup_decoding"] is None
+
+
+def test_every_batch_has_its_own_width(pair):
     # ByT5: a byte is a token, and the end is one more.
-    assert sources(pair, ["a" * 12, "b"], "ppp").shape == (2, 16)
-    encoded = sources(pair, ["a" * 13, "b"], "ppp")
-    assert encoded.shape == (2, 32)
-    assert encoded[1, :6].tolist() == [115, 115, 115, 101, 1, 0]
+    encoded = sources(pair, ["a" * 12, "b", "a" * 13], "ppp", 2)
+    assert [batch.shape for batch in encoded] == [(2, 16), (2, 32)]
+    assert encoded[0][1, :6].tolist() == [115, 115, 115, 101, 1, 0]
+    np.testing.assert_array_equal(encoded[1][1, :16], encoded[0][0])
     with pytest.raises(SpecdecError, match="no lines to decode"):
-        sources(pair, [], "ppp")
+        sources(pair, [], "ppp", 1)
 
 
 def test_costs_are_those_of_the_first_batch(pair, monkeypatch):
@@ -125,6 +139,6 @@ def test_costs_are_those_of_the_first_batch(pair, monkeypatch):
     monkeypatch.setattr(module, "step_costs", fake)
     way = dataclasses.replace(SETTINGS, batch_size=3, temperature=0.5)
     costs_for(pair, ["ab", "cd"], way, prefix="", repeats=7)
-    rows = sources(pair, ["ab", "cd"], "")
-    np.testing.assert_array_equal(seen.pop("encoded"), rows[[0, 1, 0]])
+    (rows,) = sources(pair, ["ab", "cd", "ab"], "", 3)
+    np.testing.assert_array_equal(seen.pop("encoded"), rows)
     assert seen == {"gamma": 2, "temperature": 0.5, "repeats": 7}

@@ -92,6 +92,7 @@ RECORD = {
     "seconds_plain": 12.0,
     "seconds_speculative": 5.0,
     "speedup": 2.4,
+    "speedup_decoding": 2.6,
     "predicted_speedup": 2.345,
     "step_seconds": {
         "target_step": {"median": 0.02},
@@ -112,11 +113,13 @@ def test_the_summary_is_a_table():
         "v (4 tokens / 1 token)         1.23    25.0 ms / 20.0 ms",
         "seconds, plain                 12.00",
         "seconds, speculative           5.00",
-        "speedup, measured              2.40x",
+        "speedup, measured              2.40x   whole decodes, encoders included",
+        "speedup, decoding alone        2.60x   encoders taken off",
         "speedup, predicted             2.35x   tokens per run / (gamma c + v), encoders left out",
     ]
     assert "none tested" in demo.render(RECORD | {"alpha": None})
     assert "predicted             none: the" in demo.render(RECORD | {"predicted_speedup": None})
+    assert "decoding alone        none: the" in demo.render(RECORD | {"speedup_decoding": None})
 
 
 @pytest.fixture
@@ -127,8 +130,8 @@ def told(letters, monkeypatch):
 
     def fake(pair, lines, settings, **kwargs):
         seen.update(lines=lines, **kwargs)
-        yield LineResult([LINE], [LINE], [2.0, 4.0], [1.0, 2.0])
-        yield LineResult([OTHER], [LINE], [2.0, 4.0], [1.0, 2.0])
+        yield LineResult([LINE], [LINE], [2.0, 4.0], [1.0, 2.0], [0.1, 0.1], [0.1, 0.1])
+        yield LineResult([OTHER], [LINE], [2.0, 4.0], [1.0, 2.0], [0.1, 0.1], [0.1, 0.1])
 
     monkeypatch.setattr(demo, "compare", fake)
     costs = StepCosts(one, one, one, c=0.1, v=1.0)

@@ -53,10 +53,10 @@ def test_b50_a_second_request_compiles_nothing(kind, caplog):
     source = toys.sources([0, 1, 2])
     requests, sources = list(other_requests()), [toys.sources([k, 3, 1]) for k in range(4)]
 
-    def run(target, source, asked, options=OPTIONS):
+    def run(target, source, asked):
         if kind == "plain":
-            return autoregressive(target, source, asked, options)
-        options = dataclasses.replace(options, rule=kind)
+            return autoregressive(target, source, asked, OPTIONS)
+        options = dataclasses.replace(OPTIONS, rule=kind)
         return speculative(target, draft, source, asked, options)
 
     run(target, source, ask())
@@ -68,9 +68,12 @@ def test_b50_a_second_request_compiles_nothing(kind, caplog):
         run(later, source, requests[0])  # another checkpoint
     assert names == []
 
-    # The count is alive: another length of output is another program.
+
+def test_the_count_of_compilations_is_alive(caplog):
+    """Another length of output is another program."""
+    target, _ = models()
     with compilations(caplog) as names:
-        run(target, source, requests[0], dataclasses.replace(OPTIONS, max_tokens=5))
+        autoregressive(target, toys.sources([0, 1, 2]), ask(), Options(max_tokens=5))
     assert len(names) > 0
 
 

@@ -171,9 +171,17 @@ def exact_law(rule, logits, guesses, settings, gamma, depth):
     return np.stack([laws[g, ()] for g in range(len(p))])
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
 @pytest.mark.parametrize(
-    ("V", "gamma", "depth", "cases"), [(5, 1, 3, 10), (4, 2, 3, 10), (3, 3, 3, 6), (3, 4, 2, 4)]
+    ("rule", "V", "gamma", "depth", "cases"),
+    [
+        # With one guess the rules are one rule.
+        ("rejection", 5, 1, 3, 10),
+        ("rejection", 4, 2, 3, 10),
+        ("block", 4, 2, 3, 10),
+        ("block", 3, 3, 3, 6),
+        ("rejection", 3, 4, 2, 4),
+        ("block", 3, 4, 2, 4),
+    ],
 )
 def test_a_decode_has_the_target_s_law_exactly(rule, V, gamma, depth, cases):
     logits, guesses = (2 * np.asarray(toys.normal(seed, cases, V, V)) for seed in (5, 6))
@@ -318,7 +326,7 @@ def test_b06_bfloat16_logits_keep_the_law():
 
 def test_lenience_reaches_the_rule():
     p, q = (toys.standard(array[0]) for array in tables())
-    lenience = 0.5
+    lenience = 0.25
     asked = request(
         REPEATS,
         key=jax.random.key(13),

@@ -13,14 +13,14 @@ from specdec_jax.decoding import Finish, Options, autoregressive, request, specu
 from specdec_jax.errors import SpecdecError
 from specdec_jax.sampling import RULES, sampling
 
-GAMMA, TOKENS, V = 3, 12, 9
+GAMMA, TOKENS, V = 4, 12, 9
 PATTERNS = np.array(list(itertools.product([True, False], repeat=GAMMA)))
-ENDS = np.repeat(np.arange(1, 10), len(PATTERNS))
+ENDS = np.repeat([1, 2, 3, 4, 5, 9], len(PATTERNS))
 ROWS = len(ENDS)
 
 
 def scripted(rule, limits=TOKENS, ends=ENDS, max_tokens=TOKENS):
-    """Every end of a text (1 .. 9 tokens) with every pattern of right and wrong guesses."""
+    """Texts that end at every offset of a block, with every pattern of right and wrong guesses."""
     target = toys.counter(ends, V)
     draft = toys.ScriptedDraft(target, jnp.asarray(np.resize(PATTERNS, (ROWS, GAMMA))))
     asked = request(ROWS, key=jax.random.key(0), max_tokens=max_tokens, limits=limits)
@@ -91,7 +91,7 @@ def test_no_end_token_when_none_exists():
 def test_b39_a_row_that_has_ended_is_a_fixed_point():
     """Rows end at 1, 3, 9 and never; the models go on saying EOS behind it."""
     target = toys.counter([1, 3, 9, 99], V)
-    draft = toys.ScriptedDraft(target, jnp.array([[True, True, False]] * 4))
+    draft = toys.ScriptedDraft(target, jnp.array([[True, True, False, True]] * 4))
     asked = request(4, key=jax.random.key(0), max_tokens=TOKENS)
     options = Options(max_tokens=TOKENS, gamma=GAMMA, record=True)
     progress = toys.begin(target, draft, toys.sources(range(4)), asked, options)
@@ -108,7 +108,7 @@ def test_b39_a_row_that_has_ended_is_a_fixed_point():
         assert not any(jax.tree.leaves(moved)), moved
     assert progress.position.tolist() == [1, 3, 9, TOKENS]
     assert progress.counters.target_runs.tolist() == [1, 1, 3, runs]
-    assert progress.counters.drafted.tolist() == [3, 3, 9, 3 * runs]
+    assert progress.counters.drafted.tolist() == [4, 4, 12, 4 * runs]
     assert progress.sequence[1].tolist()[:6] == [0, 2, 3, toys.EOS, 0, 0]
     # One more turn than the loop makes: nothing moves any more.
     after = toys.advance(progress, target, draft, asked, options)

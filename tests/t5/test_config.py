@@ -98,4 +98,4 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 @pytest.mark.parametrize("name", ["vocab_size", "emb_dim", "num_heads", "num_decoder_layers"])
 def test_sizes_below_one_are_refused(name):
     with pytest.raises(ValueError, match=f"{name} is 0, but must be at least 1"):
-        T5Config(**{name: 0})
+        preset("base", **{name: 0})

@@ -1,9 +1,11 @@
 """What a decoding step computes, compiles and allocates."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
-from small_t5s import LAYOUTS, ROWS, SLOTS, SOURCE, TOKENS, small, start
+from small_t5s import LAYOUTS, QUICK, ROWS, SLOTS, SOURCE, TOKENS, small, start
 
 from specdec_jax.decoding import Options, autoregressive, request
 from specdec_jax.t5.model import T5
@@ -54,7 +56,7 @@ def test_b50_extend_compiles_once_for_all_positions_and_tokens():
     model = small("1.1")
     traces = []
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=QUICK)
     def step(model, state, tokens, position):
         traces.append(tokens.shape)
         return T5.extend(model, state, tokens, position)
@@ -66,37 +68,41 @@ def test_b50_extend_compiles_once_for_all_positions_and_tokens():
     other = jax.tree.map(lambda x: 2 * x, model)
     step(other, state, TOKENS[:, 5:6], jnp.asarray([1, 1, 1], jnp.int32))
     assert traces == [(ROWS, 1)]
-    assert step._cache_size() == 1
+    # The count is alive: a wider block is another program.
+    step(model, state, TOKENS[:, :2], jnp.zeros(ROWS, jnp.int32))
+    assert traces == [(ROWS, 1), (ROWS, 2)]
+
+
+def memory_of(lowered):
+    found = lowered.compile().memory_analysis()
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("rows", "caches"), [(3, 1.1), (1, 2.0)])
-def test_b49_the_loop_holds_no_spare_caches(layout, rows, caches):
-    """All that it allocates, its own cache included, is one cache and little more.
-
-    Of one row XLA copies the keys, one layer after the other, into at most one cache more.
-    """
+@pytest.mark.parametrize("rows", [3, 1])
+def test_b49_the_loop_holds_no_spare_caches(layout, rows):
+    """All that it allocates, its own cache included, is one cache and little more."""
     # Heads as wide as real ones: beside them, scores and biases of a few tokens are small.
-    model = small("1.1", layout, head_dim=64)
+    model = small("1.1", layout, head_dim=64, num_decoder_layers=1)
 
     @jax.jit
     def decode(model, source):
         asked = request(rows, key=jax.random.key(0), max_tokens=1000)
         return autoregressive(model, source, asked, Options(max_tokens=1000))
 
-    memory = decode.lower(model, SOURCE[:rows]).compile().memory_analysis()
+    memory = memory_of(decode.lower(model, SOURCE[:rows]))
     state = jax.eval_shape(lambda: model.start(SOURCE[:rows], 1002))
     cache = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.cache))
-    assert cache < memory.temp_size_in_bytes < caches * cache
+    assert cache < memory.temp_size_in_bytes < 1.1 * cache
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_b49_a_donated_state_is_written_in_place(layout):
-    model = small("1.1", layout, head_dim=64)
+    model = small("1.1", layout, head_dim=64, num_decoder_layers=1)
     state = jax.eval_shape(lambda: model.start(SOURCE, 1000))
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     step = jax.jit(T5.extend, donate_argnums=1)
-    memory = step.lower(model, state, TOKENS[:, :4], jnp.zeros(ROWS, jnp.int32)).compile()
-    memory = memory.memory_analysis()
+    memory = memory_of(step.lower(model, state, TOKENS[:, :4], jnp.zeros(ROWS, jnp.int32)))
     assert memory.alias_size_in_bytes >= size
     assert memory.temp_size_in_bytes < 0.5 * size

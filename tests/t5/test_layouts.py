@@ -82,11 +82,11 @@ def test_the_initial_query_carries_t5_s_scale():
     config = dataclasses.replace(CONFIGS["1.1"], emb_dim=64, num_heads=16, head_dim=16)
     attention = layers.Attention(config)
     x = jnp.zeros((1, 1, 64))
-    query = attention.init(jax.random.key(0), x, method=lambda m, x: m.query(x))["params"]
-    key = attention.init(jax.random.key(0), x, method=lambda m, x: m.key(x))["params"]
+    query = attention.init(jax.random.key(0), x, method=lambda m, x: m.query(x))
+    key = attention.init(jax.random.key(0), x, method=lambda m, x: m.key(x))
     # 16384 draws each: their standard deviation is known to 1%.
-    assert np.std(query["query"]["kernel"]) == pytest.approx(64**-0.5 / 4, rel=0.05)
-    assert np.std(key["key"]["kernel"]) == pytest.approx(64**-0.5, rel=0.05)
+    assert jnp.std(leaves(query)["params/query/kernel"]) == pytest.approx(64**-0.5 / 4, rel=0.05)
+    assert jnp.std(leaves(key)["params/key/kernel"]) == pytest.approx(64**-0.5, rel=0.05)
 
 
 def test_multiply_is_the_product_over_features():

@@ -1,6 +1,7 @@
 """The network against a T5 written down once more, in float64 numpy, and its uses of a source."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -12,6 +13,7 @@ from small_t5s import (
     ATOL,
     KINDS,
     LAYOUTS,
+    QUICK,
     ROWS,
     SLOTS,
     SOURCE,
@@ -216,7 +218,7 @@ def test_dropout_is_drawn_from_its_key():
     model = small("1.1", num_decoder_layers=1, dropout_rate=0.5)
     network = Transformer(model.config)
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=QUICK)
     def train(key):
         variables, rngs = {"params": model.params}, {"dropout": key}
         return network.apply(variables, SOURCE, TOKENS, deterministic=False, rngs=rngs)

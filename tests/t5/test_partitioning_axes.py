@@ -1,6 +1,7 @@
 """The parameter tree is T5X's: names, shapes, logical axes, written out for a tiny T5."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 from flax import traverse_util
@@ -98,8 +99,8 @@ def expected(family):
 def found(config):
     """The network's own, with T5X's rule that the axes of `x` are named `x_axes`."""
     made = variables(config)
-    params = traverse_util.flatten_dict(made["params"], sep="/")
-    axes = traverse_util.flatten_dict(made["params_axes"], sep="/")
+    params: Any = traverse_util.flatten_dict(made["params"], sep="/")
+    axes: Any = traverse_util.flatten_dict(made["params_axes"], sep="/")
     assert set(axes) == {f"{name}_axes" for name in params}
     assert {leaf.dtype.name for leaf in params.values()} == {"float32"}
     return {name: (leaf.shape, tuple(axes[f"{name}_axes"].names)) for name, leaf in params.items()}

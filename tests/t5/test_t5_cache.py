@@ -86,7 +86,7 @@ def test_rows_advance_unevenly(layout):
         logits, state = extend(model, state, block, at(*position))
         expected = np.take_along_axis(np.array(right), read[..., None], axis=1)
         np.testing.assert_allclose(logits, expected, atol=ATOL)
-        position = position + step
+        position += np.array(step)
     assert len(set(position)) == 3
 
 
