@@ -86,7 +86,11 @@ a range: with the drafts' cost counted, an oracle gains 21 to 53% at these costs
 _TRACES = """
 ## Figures 1 and 5, from recorded runs
 
-Target {target}, draft {draft}. {count}
+Target {target}, draft {draft}.
+{count} Figure 5 lays the same
+run's calls end to end, beside those of other gammas and of plain decoding, each call as long as its
+kind took in the median. `specdec trace LINE --shape base --json trace.json` records such runs,
+`specdec theory --out results/paper --trace trace.json` draws them.
 
 ![tokens](figure1.svg)
 

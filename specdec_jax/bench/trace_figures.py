@@ -151,7 +151,7 @@ def token_figure(record: Mapping[str, Any], *, max_lines: int = 24) -> Figure:
 
     # In the axes' units a line is 1 high and a column 1 wide; the key stands above line 0, the
     # summary below the last.
-    columns, head, foot = _COLUMNS + 14, 2.1, 1.0
+    columns, head, foot = _COLUMNS + 14, 2.1, 2.6
     figure = Figure(figsize=(WIDTH, 0.235 * (head + lines + foot)))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-4, columns - 4), ylim=(lines - 0.5 + foot, -0.5 - head))
@@ -173,9 +173,12 @@ def token_figure(record: Mapping[str, Any], *, max_lines: int = 24) -> Figure:
     runs, tokens = len(laid), tokens_of(record)
     summary = (
         f"{tokens} tokens in {runs} runs of the target, {tokens / runs:.2f} per run; "
-        rf"$\gamma$ = {record['gamma']}, target {record['target']}, draft {record['draft']}"
+        rf"$\gamma$ = {record['gamma']}"
     )
-    axes.text(-3.5, lines + 0.05, summary, size=size, color=INK, va="center")
+    foot_lines = (summary, f"target {record['target']}", f"draft {record['draft']}")
+    for i, words in enumerate(foot_lines):
+        below = lines + 0.05 + 0.85 * i
+        axes.text(-3.5, below, words, size=0.9 * size, color=INK, va="center")
     return figure
 
 
@@ -228,9 +231,21 @@ def call_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("wall time, ms")
-    handles = [Patch(color=colour, label=kind) for kind, colour in _CALLS.items()]
+    handles = [
+        Patch(color=colour, label=f"{kind}\n{_lengths(kind, made)}")
+        for kind, colour in _CALLS.items()
+    ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
     return figure
+
+
+def _lengths(kind: str, runs: Sequence[Sequence[Call]]) -> str:
+    """The shortest and the longest call of a kind: a draft's may be too thin to be seen."""
+    lengths = [1e3 * call.length for run in runs for call in run if call.kind == kind]
+    if not lengths:
+        return "none"
+    low, high = (f"{length:.2g}" for length in (min(lengths), max(lengths)))
+    return f"{low} ms each" if low == high else f"{low} to {high} ms"
 
 
 def _draw(axes: Axes, chip: Chip, size: float) -> None:

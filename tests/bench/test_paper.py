@@ -33,7 +33,7 @@ def test_with_traces_figures_1_and_5_join(tmp_path, trace, plain_trace):
     written = {path.name for path in paper.write(tmp_path, [plain_trace, trace])}
     assert {"figure1.svg", "figure1.png", "figure5.svg", "figure5.png"} <= written
     page = (tmp_path / "README.md").read_text()
-    assert "Target large, draft small. Figure 1 shows 8 tokens in 4 runs of the target." in page
+    assert "Target large, draft small.\nFigure 1 shows 8 tokens in 4 runs of the target." in page
 
 
 def test_nothing_is_written_where_a_trace_is_refused(tmp_path, trace):

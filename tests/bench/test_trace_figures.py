@@ -62,7 +62,8 @@ def test_plain_decoding_takes_steps_and_no_draft(plain_trace):
 
 def test_the_token_figure_says_what_happened(trace):
     words = texts(trace_figures.token_figure(trace))
-    assert "8 tokens in 4 runs of the target, 2.00 per run; " in words[-1]
+    assert words[-3].startswith("8 tokens in 4 runs of the target, 2.00 per run; ")
+    assert words[-2:] == ["target large", "draft small"]
     assert [word for word in words if word.endswith("of 2")] == [
         "1 of 2",
         "2 of 2",
@@ -76,7 +77,7 @@ def test_rounds_beyond_the_page_are_counted(trace):
     words = texts(trace_figures.token_figure(trace, max_lines=3))
     assert "… and 1 more runs" in words
     assert "Matte" not in words
-    assert "8 tokens in 4 runs" in words[-1]
+    assert "8 tokens in 4 runs" in words[-3]
 
 
 def test_the_call_figure_draws_every_call_of_every_run(trace, plain_trace):
@@ -85,6 +86,9 @@ def test_the_call_figure_draws_every_call_of_every_run(trace, plain_trace):
     assert len(axes.patches) == (2 + 3 * 4) + (1 + 8)
     assert [label.get_text() for label in axes.get_yticklabels()] == [r"$\gamma$ = 2", "plain"]
     assert texts(figure) == ["307 ms\n8 tokens, 4 runs", "430 ms\n8 tokens, 8 runs"]
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key[1] == "target decoder\n50 to 60 ms"
+    assert key[3] == "draft decoder\n4 ms each"
     # Every note lies within the drawn width.
     figure.canvas.draw()
     right = axes.get_window_extent().x1
