@@ -17,7 +17,7 @@ from specdec_jax.decoding.contract import LanguageModel
 from specdec_jax.decoding.randomness import row_keys
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.errors import SpecdecError
-from specdec_jax.sampling import Rule, sampling
+from specdec_jax.sampling import sampling
 from specdec_jax.sampling.types import Array, Float, Int
 from specdec_jax.t5x_plugin import noise
 from specdec_jax.t5x_plugin.steering import LogitCallback, Steered
@@ -53,7 +53,7 @@ def speculative_sample(
     logit_callback_fn: LogitCallback | None = None,
     prompted: bool = True,
     gamma: int = 4,
-    rule: Rule = "rejection",
+    rule: str = "rejection",
     lenience: float = 1.0,
 ) -> Samples:
     """Decode as T5X's `temperature_sample` does, with the target's runs saved by a draft.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -15,34 +14,14 @@ from flax import linen as nn
 from t5x import models, optimizers
 
 from specdec_jax.errors import SpecdecError
-from specdec_jax.sampling import Rule, check_rule
 from specdec_jax.sampling.types import Array
-from specdec_jax.t5.model import T5, t5
+from specdec_jax.t5x_plugin import checks
 from specdec_jax.t5x_plugin.decoding import speculative_sample
-from specdec_jax.t5x_plugin.network import config_of
 from specdec_jax.t5x_plugin.placement import must_replicate, placed, replicate_axes
 from specdec_jax.t5x_plugin.steering import LogitCallback
 
 DRAFT = "draft"
 """Where the draft's parameters are in the tree; the target's have their usual names around it."""
-
-PER_CALL = frozenset(
-    {
-        "decode_rng",
-        "eos_id",
-        "temperature",
-        "topk",
-        "topp",
-        "max_decode_steps",
-        "max_decode_steps_hard_limit",
-        "rescale_log_probs",
-        "logit_callback_fn",
-        "gamma",
-        "rule",
-        "lenience",
-    }
-)
-"""What `decoder_params` may hold."""
 
 
 class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
@@ -62,7 +41,7 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
         optimizer_def: optimizers.OptimizerDefType | None = None,
         *,
         gamma: int = 4,
-        rule: Rule = "rejection",
+        rule: str = "rejection",
         temperature: float = 0.0,
         topk: int = 0,
         topp: float = 0.0,
@@ -121,10 +100,10 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
                 "or decode with t5x.models.EncoderDecoderModel (runs/infer_baseline.gin). Beam "
                 "search has no speculative form yet."
             )
-        _check_options(gamma, rule, lenience)
+        checks.check_options(gamma, rule, lenience)
         self.draft_module = draft_module
-        self._target, self._draft = _described(module), _described(draft_module)
-        _check_sizes(self._target, self._draft)
+        self._target, self._draft = checks.described(module), checks.described(draft_module)
+        checks.check_sizes(self._target, self._draft)
         self._draft_vocabulary = draft_vocabulary
         self._options = {
             "gamma": gamma,
@@ -193,8 +172,8 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
             params: the target's, with the draft's under `draft`.
             batch: with `encoder_input_tokens` and `decoder_input_tokens`.
             rng: key of the noise.
-            decoder_params: options for this call alone (`PER_CALL`); values may be traced, and the
-                temperature may be one for each row.
+            decoder_params: options for this call alone (`checks.PER_CALL`); values may be traced,
+                and the temperature may be one for each row.
             return_all_decodes: the class's default when None.
             num_decodes: likewise.
             prompt_with_targets: likewise.
@@ -214,7 +193,7 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
             num_decodes = defaults.num_decodes
         if prompt_with_targets is None:
             prompt_with_targets = self._prompt_with_targets
-        options = {**self._options, **self._checked(decoder_params, rng)}
+        options = {**self._options, **checks.checked(decoder_params, self._options, rng)}
         options.setdefault("eos_id", self.output_vocabulary.eos_id or 1)
         if rng is not None:
             options["decode_rng"] = rng
@@ -223,7 +202,7 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
         # Without its end token, which would end the row where the prompt does.
         prompt = inputs * (inputs != options["eos_id"]).astype(inputs.dtype)
         # Not in the constructor: a vocabulary may be a file far away, which only decoding reads.
-        _check_vocabularies(
+        checks.check_vocabularies(
             self._target, self._draft, self.output_vocabulary, self._draft_vocabulary
         )
         target, draft = self._split(params)
@@ -253,23 +232,6 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
             return samples.decodes, aux
         return samples.decodes[:, -1], {name: values[:, -1] for name, values in aux.items()}
 
-    def _checked(self, decoder_params: Mapping[str, Any] | None, rng: Any) -> dict[str, Any]:
-        given = dict(decoder_params or {})
-        unknown = sorted(given.keys() - PER_CALL)
-        if unknown:
-            raise SpecdecError(
-                f"decoder_params has {', '.join(unknown)}, unknown to speculative decoding, "
-                f"which knows {', '.join(sorted(PER_CALL))}."
-            )
-        if given.get("decode_rng") is not None and rng is not None:
-            raise SpecdecError(
-                "There is a key in decoder_params['decode_rng'] and one in rng: give one of them."
-            )
-        if given.keys() & {"gamma", "rule", "lenience"}:
-            merged = {**self._options, **given}
-            _check_options(merged["gamma"], merged["rule"], merged["lenience"])
-        return given
-
     def _compute_logits(self, params: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
         return super()._compute_logits(self._split(params)[0], batch, *args, **kwargs)
 
@@ -278,53 +240,3 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
         target = dict(params)
         draft = target.pop(DRAFT, None)
         return target, draft
-
-
-def _check_options(gamma: Any, rule: Any, lenience: Any) -> None:
-    if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 0:
-        raise SpecdecError(
-            f"gamma is {gamma!r}, but is the number of guesses of a round: give a whole number, "
-            "0 (no draft) or more."
-        )
-    check_rule(rule)
-    if not 0 < lenience <= 1 or (lenience != 1 and rule != "rejection"):
-        raise SpecdecError(
-            f"lenience is {lenience!r} with the rule {rule!r}, but must be above 0 and at most 1, "
-            "and below 1 (lossy) only with the rule 'rejection'."
-        )
-
-
-def _described(module: nn.Module) -> T5:
-    """Return a model's sizes, without parameters.
-
-    Ids of the embedding's padding stay possible, as they are to T5X's sampler, whose noise covers
-    them.
-    """
-    return t5({}, dataclasses.replace(config_of(module), layout="token_major"))
-
-
-def _check_sizes(target: T5, draft: T5) -> None:
-    sizes = target.vocab_size, draft.vocab_size
-    if max(sizes) >= 2 * min(sizes):
-        raise SpecdecError(
-            f"The target's embedding has {sizes[0]} rows and the draft's {sizes[1]}, too far apart "
-            "to be one vocabulary with other padding: use a draft trained with the target's "
-            "vocabulary."
-        )
-
-
-def _check_vocabularies(
-    target: T5, draft: T5, vocabulary: seqio.Vocabulary, draft_vocabulary: seqio.Vocabulary | None
-) -> None:
-    if draft_vocabulary is not None and draft_vocabulary != vocabulary:
-        raise SpecdecError(
-            f"The draft's vocabulary is {draft_vocabulary}, the target's {vocabulary}; an id must "
-            "be the same piece to both: use a draft trained with the target's vocabulary."
-        )
-    used = vocabulary.vocab_size
-    for role, model in (("target", target), ("draft", draft)):
-        if model.vocab_size < used:
-            raise SpecdecError(
-                f"The {role}'s embedding has {model.vocab_size} rows, but the output vocabulary "
-                f"{used} ids: both models must be trained with the output vocabulary."
-            )

@@ -34,7 +34,8 @@ class T5XNoise:
         keys: keys[i] is that of T5X's step i, which fills slot i + 1.
         rows: rows of T5X's batch, decodes included. Static.
         shared: whether all rows see the noise of a batch of one. T5X does so when every row has a
-            temperature of its own, for it maps over rows and holds the key. Static.
+            temperature of its own, for it maps over rows and holds the key; all decodes of a source
+            are then equal. Static.
     """
 
     keys: Key[Array, " T"]
@@ -43,14 +44,21 @@ class T5XNoise:
 
     def gumbel(self, slot: Int[Array, "B N"], vocab_size: int) -> Float[Array, "B N V"]:
         """Return the noise for the tokens of these slots, row b being row b of T5X's batch."""
-        step = jnp.clip(slot - 1, 0, self.keys.shape[0] - 1)
         rows = 1 if self.shared else self.rows
-        row = jnp.arange(slot.shape[0], dtype=jnp.uint32)[:, None] * jnp.uint32(not self.shared)
+        if 2 * rows * vocab_size >= 1 << 32:
+            raise SpecdecError(
+                f"The coupled rule numbers T5X's noise in 32 bits, but a step of {rows} rows has "
+                f"{rows * vocab_size} numbers: lower the batch size or num_decodes."
+            )
+        step = jnp.clip(slot - 1, 0, self.keys.shape[0] - 1)
+        row = jnp.arange(slot.shape[0], dtype=jnp.int32)[:, None] * (rows > 1)
         row = jnp.broadcast_to(row, slot.shape)
         keys = self.keys[step]
         if jax.random.key_impl(self.keys) != "threefry2x32":
             return _rows_of_batches(keys, row, rows, vocab_size)
-        words = jnp.concatenate([jax.random.key_data(keys), row[..., None]], axis=-1)
+        words = jnp.concatenate(
+            [jax.random.key_data(keys), row[..., None].astype(jnp.uint32)], axis=-1
+        )
         keys = jax.random.wrap_key_data(words, impl=_one_row(rows))
         return jax.vmap(jax.vmap(lambda key: jax.random.gumbel(key, (vocab_size,))))(keys)
 
@@ -103,11 +111,7 @@ def _one_row(rows: int) -> Hashable:
     def bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
         *leading, size = shape
         total = math.prod(leading) * rows * size
-        if width != 32 or total >= 1 << 32:
-            raise SpecdecError(
-                f"The coupled rule numbers T5X's noise in 32 bits, but a step has {total} numbers "
-                f"of {width} bits: lower the batch size or num_decodes."
-            )
+        assert width == 32, "float32 noise is made of 32-bit numbers"
         block = jnp.arange(math.prod(leading), dtype=jnp.uint32)[:, None] * jnp.uint32(rows * size)
         index = block + key[2] * jnp.uint32(size) + jnp.arange(size, dtype=jnp.uint32)
         index = index.reshape(shape)

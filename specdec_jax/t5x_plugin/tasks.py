@@ -1,13 +1,14 @@
-"""The tasks of the gin files: two of the paper, and two that run offline.
+"""The tasks of the gin files: two of the paper, and three that run offline.
 
-=========================== ======================================== ===========================
-task                        examples                                 vocabulary
-=========================== ======================================== ===========================
-specdec_wmt_ende            TFDS wmt_t2t_translate/de-en             T5's
-specdec_cnn_dailymail       TFDS cnn_dailymail                       T5's
-specdec_debian_ende         debian_ende.{split}.tsv                  the shipped pair's
-specdec_debian_synopsis     debian_synopsis.{split}.tsv              the shipped summarizers'
-=========================== ======================================== ===========================
+========================== =================================== =======================
+task                       examples                            vocabulary
+========================== =================================== =======================
+specdec_wmt_ende           TFDS wmt_t2t_translate/de-en        T5's
+specdec_cnn_dailymail      TFDS cnn_dailymail                  T5's
+specdec_debian_ende        debian_ende.{split}.tsv             the shipped pair's
+specdec_descriptions_ende  descriptions_ende.{split}.tsv       the shipped pair's
+specdec_debian_synopsis    debian_synopsis.{split}.tsv         the shipped pair's
+========================== =================================== =======================
 
 The first two are T5's `wmt_t2t_ende_v003` and `cnn_dailymail_v002` (arXiv:1910.10683, appendix D):
 same data, words before the source, vocabulary and metrics. Nothing is downloaded, and no
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -32,6 +34,7 @@ from specdec_jax import text
 from specdec_jax.errors import SpecdecError
 
 SPLITS = ("train", "validation", "test")
+_SPLIT = re.compile(r"(\w+)(?:\[(\d*):(\d*)\])?")
 T5_VOCABULARY = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 
 
@@ -40,9 +43,9 @@ def t5_vocabulary() -> seqio.Vocabulary:
     return seqio.SentencePieceVocabulary(T5_VOCABULARY)
 
 
-def debian_vocabulary(size: int = 2048) -> seqio.Vocabulary:
-    """Return a vocabulary of the shipped models, of 2048 or 4096 pieces; no sentinels."""
-    path = resources.files("specdec_jax").joinpath(f"models/debian_sp{size}.model")
+def shipped_vocabulary() -> seqio.Vocabulary:
+    """Return the vocabulary of the shipped pair; it has no sentinels."""
+    path = resources.files("specdec_jax").joinpath("models/ende_target/vocabulary.model")
     return seqio.SentencePieceVocabulary(str(path), extra_ids=0)
 
 
@@ -54,13 +57,16 @@ def _lines(
     corpus: str,
     folder: str | None,
 ) -> Any:
-    """Read one split of a local corpus: source TAB target, as tensors.
+    """Read a split of a local corpus, or "split[a:b]" of it: source TAB target, as tensors.
 
     Raises:
-        SpecdecError: the file is not there.
+        SpecdecError: the file is not there, or the split is written otherwise.
     """
     del shuffle_files, seed  # One file: seqio shuffles examples itself.
-    path = Path(folder or os.environ.get("SPECDEC_DATA", "data")) / f"{corpus}.{split}.tsv"
+    parts = _SPLIT.fullmatch(split)
+    if parts is None:
+        raise SpecdecError(f"The split is {split!r}: write {', '.join(SPLITS)}, or test[a:b].")
+    path = Path(folder or os.environ.get("SPECDEC_DATA", "data")) / f"{corpus}.{parts[1]}.tsv"
     if not path.is_file():
         raise SpecdecError(
             f"No file {path}: make it with scripts/build_data.sh, or set SPECDEC_DATA to the "
@@ -69,7 +75,10 @@ def _lines(
     columns = tf.data.experimental.CsvDataset(
         str(path), [tf.string, tf.string], field_delim="\t", use_quote_delim=False
     )
-    return columns.map(lambda source, target: {"inputs": source, "targets": target})
+    dataset = columns.map(lambda source, target: {"inputs": source, "targets": target})
+    first = int(parts[2] or 0)
+    dataset = dataset.skip(first)
+    return dataset.take(max(int(parts[3]) - first, 0)) if parts[3] else dataset
 
 
 def _renamed(dataset: Any, *, source: str, target: str, prefix: str) -> Any:
@@ -111,7 +120,7 @@ def local_task(corpus: str, folder: str | None = None) -> seqio.Task:
     """Return the task of a local corpus; in gin, what MIXTURE_OR_TASK_NAME may be bound to.
 
     Args:
-        corpus: "debian_ende" or "debian_synopsis".
+        corpus: "debian_ende", "descriptions_ende" or "debian_synopsis".
         folder: of the TSV files; None asks the environment when they are read.
 
     Raises:
@@ -119,15 +128,14 @@ def local_task(corpus: str, folder: str | None = None) -> seqio.Task:
     """
     if corpus not in _LOCAL:
         raise SpecdecError(f"no local corpus {corpus!r}: choose one of {', '.join(_LOCAL)}.")
-    size, metric = _LOCAL[corpus]
     reader = functools.partial(_lines, corpus=corpus, folder=folder)
     return _task(
         f"specdec_{corpus}",
         seqio.FunctionDataSource(reader, splits=SPLITS),
         ("inputs", "targets"),
         text.prefix(corpus),
-        debian_vocabulary(size),
-        metric,
+        shipped_vocabulary(),
+        _LOCAL[corpus],
     )
 
 
@@ -154,7 +162,7 @@ def _task(
     )
 
 
-_LOCAL = {"debian_ende": (2048, bleu), "debian_synopsis": (4096, rouge)}
+_LOCAL = {"debian_ende": bleu, "descriptions_ende": bleu, "debian_synopsis": rouge}
 
 for _new in (
     _task(

@@ -114,7 +114,8 @@ def test_temperature_of_each_row_and_scores_of_the_model_itself():
     theirs = plain(examples, jax.random.PRNGKey(5), decoder_params)
     found = ours(examples, jax.random.PRNGKey(5), decoder_params)
     assert_same(theirs, found)
-    assert not np.array_equal(theirs[0][3, 0], theirs[0][3, 1])
+    # T5X maps over rows with one key, so all decodes of a row are the same; and so are ours.
+    np.testing.assert_array_equal(theirs[0][:, 0], theirs[0][:, 1])
 
 
 def test_prompts_and_limits():

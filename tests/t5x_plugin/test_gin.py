@@ -1,8 +1,11 @@
 """Every gin file goes through T5X's parser; the models are built without memory for them.
 
-UPDATE_GOLDEN=1 rewrites the operative texts in tests/golden/gin.
+tests/golden/gin has the operative text of each run with the shipped pair, and of every other
+configuration the lines in which it differs from that. UPDATE_GOLDEN=1 rewrites them.
 """
 
+import dataclasses
+import difflib
 import functools
 import os
 import sys
@@ -35,6 +38,12 @@ TASK = [
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.gin"))
 TARGETS = sorted((CONFIGS / "targets").glob("*.gin"))
 DRAFTS = sorted((CONFIGS / "drafts").glob("*.gin"))
+BASELINE = [CONFIGS / "runs/infer_baseline.gin", CONFIGS / "targets/ende.gin"]
+SPECULATIVE = [
+    CONFIGS / "runs/infer_speculative.gin",
+    CONFIGS / "targets/ende.gin",
+    CONFIGS / "drafts/ende.gin",
+]
 
 
 @gin.configurable("the_run")
@@ -42,41 +51,62 @@ def the_run(model=None, dataset=None, restore=None):
     return model, dataset, restore
 
 
-@pytest.fixture
-def parse(monkeypatch):
+@pytest.fixture(scope="module")
+def parse():
     """Parse as `python -m t5x.infer` does, and return what the run is made of, with its text."""
-    monkeypatch.setitem(sys.modules, "__main__", t5x.infer)
-    monkeypatch.chdir(ROOT)
 
-    def run(files, bindings):
+    def run(files, bindings, main=t5x.infer):
         gin.clear_config()
         used = [
             "the_run.model = %MODEL",
             "the_run.dataset = @utils.DatasetConfig()",
             "the_run.restore = @utils.RestoreCheckpointConfig()",
         ]
-        gin_utils.parse_gin_flags([str(ROOT)], [str(f) for f in files], [*bindings, *used])
-        return (*the_run(), gin.operative_config_str())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "__main__", main)
+            patch.chdir(ROOT)
+            gin_utils.parse_gin_flags([str(ROOT)], [str(f) for f in files], [*bindings, *used])
+            return (*the_run(), gin.operative_config_str())
 
     yield run
     gin.clear_config()
 
 
-@functools.cache
 def sizes(config):
     """Number of parameters of a network, from its shapes."""
+    rows = config.vocab_size * (1 if config.logits_via_embedding else 2)
+    return rows * config.emb_dim + _stack(dataclasses.replace(config, vocab_size=1))
+
+
+@functools.cache
+def _stack(config):
+    """Parameters but for the vocabulary's: families share stacks, and tracing takes seconds."""
     model = models.EncoderDecoderModel(Transformer(config), None, None, None)
     init = functools.partial(model.get_initial_variables, input_shapes=SHAPES)
     shapes = jax.eval_shape(init, jax.random.key(0))
-    return sum(leaf.size for leaf in jax.tree.leaves(core.unfreeze(shapes["params"])))
+    total = sum(leaf.size for leaf in jax.tree.leaves(core.unfreeze(shapes["params"])))
+    return total - config.emb_dim * (1 if config.logits_via_embedding else 2)
 
 
 def compare(name, text):
-    path = GOLDEN / f"{name}.txt"
+    path = GOLDEN / name
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8"), f"{path}: UPDATE_GOLDEN=1 rewrites it"
+
+
+@functools.cache
+def text_of(parse, *files):
+    return parse(files, [*PLACES, *TASK, DRAFT_PLACE])[-1]
+
+
+def compare_lines(parse, name, text, files):
+    """Compare what is left of a text after that of a run whose text is golden itself."""
+    lines = difflib.unified_diff(
+        text_of(parse, *files).splitlines(), text.splitlines(), n=0, lineterm=""
+    )
+    compare(f"{name}.diff", "".join(f"{line}\n" for line in [*lines][2:]))
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
@@ -90,7 +120,7 @@ def test_experiments(parse, path):
     assert restore.path == "/target/checkpoint_1"
     assert dataset.batch_size == 1
     assert f"TEMPERATURE = {float(temperature[1:])}" in text
-    compare(path.stem, text)
+    compare_lines(parse, path.stem, text, SPECULATIVE)
 
 
 def test_an_experiment_builds_whole(parse):
@@ -102,23 +132,27 @@ def test_an_experiment_builds_whole(parse):
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == sizes(model.module.config)
 
 
+def test_runs_with_the_shipped_pair(parse):
+    compare("infer_baseline.txt", text_of(parse, *BASELINE))
+    compare("infer_speculative.txt", text_of(parse, *SPECULATIVE))
+
+
 @pytest.mark.parametrize("path", TARGETS, ids=lambda p: p.stem)
 def test_targets_with_the_baseline(parse, path):
-    run = CONFIGS / "runs/infer_baseline.gin"
-    model, _, _, text = parse([run, path], [*PLACES, *TASK])
+    model, _, _, text = parse([BASELINE[0], path], [*PLACES, *TASK])
     assert_size(path, model.module.config)
-    compare(f"baseline_{path.stem}", text)
+    compare_lines(parse, f"target_{path.stem}", text, BASELINE)
 
 
 @pytest.mark.parametrize("path", DRAFTS, ids=lambda p: p.stem)
 def test_drafts_inherit_nothing_from_the_target(parse, path):
-    run = CONFIGS / "runs/infer_speculative.gin"
-    family = path.stem.rsplit("_", 1)[0]
-    target = CONFIGS / "targets" / (f"{family}_xxl.gin" if family != "debian" else path.name)
-    model, _, restore, text = parse([run, target, path], [*PLACES, *TASK, DRAFT_PLACE])
+    family = path.stem.rpartition("_")[0]
+    target = CONFIGS / "targets" / (f"{family}_xxl.gin" if family else path.name)
+    files = [SPECULATIVE[0], target, path]
+    model, _, restore, text = parse(files, [*PLACES, *TASK, DRAFT_PLACE])
     assert_size(path, model.draft_module.config)
     assert restore.checkpoint_manager_cls.__name__ == "SpeculativeCheckpointManager"
-    compare(f"speculative_{path.stem}", text)
+    compare_lines(parse, f"draft_{path.stem}", text, SPECULATIVE)
 
 
 def assert_size(path, config):
@@ -134,17 +168,12 @@ def assert_size(path, config):
         assert round(found / scale, digits) == float(number)
 
 
-def test_eval_runs(parse, monkeypatch):
+def test_eval_runs(parse):
     import t5x.eval
 
-    monkeypatch.setitem(sys.modules, "__main__", t5x.eval)
-    files = [
-        CONFIGS / "runs/eval_speculative.gin",
-        CONFIGS / "targets/t5_1_1_tiny.gin",
-        CONFIGS / "drafts/t5_1_1_tiny.gin",
-    ]
+    files = [CONFIGS / "runs/eval_speculative.gin", *SPECULATIVE[1:]]
     places = [PLACES[0], "EVAL_OUTPUT_DIR = '/out'", DRAFT_PLACE, TASK[0]]
-    model, _, restore, text = parse(files, places)
-    assert model.draft_module.config == model.module.config
+    model, _, restore, text = parse(files, places, main=t5x.eval)
+    assert model.draft_module.config.emb_dim < model.module.config.emb_dim
     assert restore.checkpoint_manager_cls.__name__ == "SpeculativeCheckpointManager"
-    compare("eval_t5_1_1_tiny", text)
+    compare("eval_speculative.txt", text)

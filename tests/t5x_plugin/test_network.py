@@ -1,11 +1,16 @@
 """Our network under T5X's calling convention: full pass, cached steps, packed rows, parameters."""
 
+import dataclasses
+import types
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
 from flax import core
+from flax import linen as nn
 
 from specdec_jax.errors import SpecdecError
 from specdec_jax.t5.network import Transformer as Plain
@@ -105,10 +110,14 @@ def test_dropout_needs_its_key_and_acts():
 
 
 def test_sizes_are_read_from_a_network_of_t5x_and_a_scanned_one_is_refused():
-    class Other:
-        config = tiny.CONFIG
+    class Other(nn.Module):
+        config: Any
+        scan_layers: bool = False
 
-    assert config_of(Other()) == tiny.CONFIG
-    Other.config = type("Config", (), {"vocab_size": 8})()
+    sizes = {f.name: getattr(tiny.CONFIG, f.name) for f in dataclasses.fields(tiny.CONFIG)}
+    theirs = types.SimpleNamespace(**sizes, float32_attention_logits=False)
+    assert config_of(Other(theirs)) == tiny.CONFIG
     with pytest.raises(SpecdecError, match="emb_dim"):
-        config_of(Other())
+        config_of(Other(types.SimpleNamespace(vocab_size=8)))
+    with pytest.raises(SpecdecError, match="scan_layers is set"):
+        config_of(Other(theirs, scan_layers=True))

@@ -39,8 +39,8 @@ def threefry(request):
 def test_rows_are_those_of_the_batch(rows, vocab_size, high):
     rng = jax.random.PRNGKey(11)
     slots = np.random.default_rng(rows).integers(1, STEPS + 1, (rows, 3))
-    before = jax.config.jax_use_high_dynamic_range_gumbel
-    jax.config.update("jax_use_high_dynamic_range_gumbel", high)
+    before = jax.config.jax_high_dynamic_range_gumbel
+    jax.config.update("jax_high_dynamic_range_gumbel", high)
     try:
         made = noise(rng, STEPS, rows=rows)
         found = jax.jit(lambda made, slots: made.gumbel(slots, vocab_size))(
@@ -48,7 +48,7 @@ def test_rows_are_those_of_the_batch(rows, vocab_size, high):
         )
         np.testing.assert_array_equal(found, expected(rng, slots, rows, vocab_size))
     finally:
-        jax.config.update("jax_use_high_dynamic_range_gumbel", before)
+        jax.config.update("jax_high_dynamic_range_gumbel", before)
 
 
 def test_one_noise_for_all_rows_when_temperatures_differ():

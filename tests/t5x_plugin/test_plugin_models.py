@@ -60,7 +60,6 @@ def test_scores_and_loss_are_the_targets():
     ("options", "words"),
     [
         ({"gamma": -1}, "gamma is -1"),
-        ({"gamma": 2.5}, "whole number"),
         ({"gamma": True}, "whole number"),
         ({"rule": "exact"}, "'rejection', 'block', 'coupled'"),
         ({"lenience": 0.0}, "lenience is 0.0"),

@@ -28,15 +28,15 @@ def examples(task, split="test"):
 
 
 @pytest.mark.parametrize(
-    ("corpus", "file", "size"),
-    [("debian_ende", "ende_200.tsv", 2048), ("debian_synopsis", "synopsis_100.tsv", 4096)],
+    ("corpus", "file"),
+    [("debian_ende", "ende_200.tsv"), ("debian_synopsis", "synopsis_100.tsv")],
 )
-def test_local_tasks_are_what_our_own_front_door_reads(corpus, file, size, folder, monkeypatch):
+def test_local_tasks_are_what_our_own_front_door_reads(corpus, file, folder, monkeypatch):
     monkeypatch.setenv("SPECDEC_DATA", str(folder))
     found = examples(seqio.TaskRegistry.get(f"specdec_{corpus}"))
     lines = (DATA / file).read_text(encoding="utf-8").splitlines()
     assert len(found) == len(lines)
-    vocabulary = text.Vocabulary(tasks.debian_vocabulary(size).sentencepiece_model_file)
+    vocabulary = text.Vocabulary(tasks.shipped_vocabulary().sentencepiece_model_file)
     for example, line in list(zip(found, lines, strict=True))[::10]:
         source, target = line.split("\t")
         ids = vocabulary.encode(text.prefix(corpus) + source)[: LENGTHS["inputs"] - 1]
@@ -50,7 +50,7 @@ def test_the_folder_may_be_given_in_gin(folder, monkeypatch):
     assert len(examples(tasks.local_task("debian_ende", folder=str(folder)))) == 200
     with pytest.raises(SpecdecError, match=r"nowhere.*build_data"):
         examples(tasks.local_task("debian_ende"))
-    with pytest.raises(SpecdecError, match="debian_ende, debian_synopsis"):
+    with pytest.raises(SpecdecError, match="choose one of debian_ende"):
         tasks.local_task("debian")
 
 
@@ -67,6 +67,21 @@ def test_the_papers_tasks_have_t5s_words_and_vocabulary():
         assert example["inputs"].decode() == words
         vocabulary = task.output_features["inputs"].vocabulary
         assert vocabulary.sentencepiece_model_file == tasks.T5_VOCABULARY
+
+
+def test_a_part_of_a_split(folder, monkeypatch):
+    monkeypatch.setenv("SPECDEC_DATA", str(folder))
+    task = tasks.local_task("debian_ende")
+    whole = examples(task)
+    for split, part in (
+        ("test[:3]", whole[:3]),
+        ("test[5:8]", whole[5:8]),
+        ("test[198:]", whole[198:]),
+    ):
+        for found, wanted in zip(examples(task, split), part, strict=True):
+            np.testing.assert_array_equal(found["inputs"], wanted["inputs"])
+    with pytest.raises(SpecdecError, match=r"test\[a:b\]"):
+        examples(task, "test[:10%]")
 
 
 def test_metrics():
