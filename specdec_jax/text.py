@@ -22,7 +22,7 @@ PAD_ID = 0
 EOS_ID = 1
 UNK_ID = 2
 
-BUCKETS = (16, 32, 64, 128, 256, 512)
+BUCKETS = (32, 64, 128, 256, 512)
 """Lengths that a batch is padded to: each is one compilation, and wastes at most half of a row."""
 
 _TRANSLATE = "translate English to German: "

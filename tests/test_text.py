@@ -135,7 +135,7 @@ def test_vocabularies_must_agree_in_size_and_pieces(shipped, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("characters", "length"), [(0, 16), (15, 16), (16, 32), (31, 32), (32, 64), (511, 512)]
+    ("characters", "length"), [(0, 32), (31, 32), (32, 64), (63, 64), (64, 128), (511, 512)]
 )
 def test_a_batch_takes_the_smallest_bucket_that_fits_with_the_end(characters, length):
     batch = encode_batch(ByteVocabulary(), ["a" * characters, "b"])
@@ -154,9 +154,9 @@ def test_buckets_need_no_order():
 def test_an_empty_line_is_a_row_of_its_own(vocabulary):
     lines = ["one", "", "three"]
     batch = encode_batch(vocabulary, lines)
-    assert list(batch[1]) == [1] + [0] * 15
+    assert list(batch[1]) == [1] + [0] * 31
     assert [vocabulary.decode(row) for row in batch] == lines
-    assert encode_batch(vocabulary, []).shape == (0, 16)
+    assert encode_batch(vocabulary, []).shape == (0, 32)
 
 
 def test_a_line_too_long_is_named_with_both_lengths():

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
+from tqdm import tqdm
+
 from specdec_jax import text
 from specdec_jax.bench.compare import compare, costs_for, summarise
 from specdec_jax.bench.record import provenance
@@ -54,7 +56,7 @@ def run(
     count: int,
     repeats: int,
     colour: bool,
-    out: Callable[[str], Any] = print,
+    out: Callable[[str], Any] = tqdm.write,
 ) -> dict[str, Any]:
     """Translate, print, and return the record.
 
@@ -64,7 +66,7 @@ def run(
         count: of sentences.
         repeats: times that each sentence is decoded each way.
         colour: whether the terminal has it.
-        out: takes each line of the report.
+        out: takes each line of the report; not `print`, which a progress bar would run into.
     """
     chosen = sentences()[:count]
     lines = [source for source, _ in chosen]

@@ -121,10 +121,10 @@ def test_encoders_that_are_noise_leave_no_speedup_of_decoding(pair):
 
 def test_every_batch_has_its_own_width(pair):
     # ByT5: a byte is a token, and the end is one more.
-    encoded = sources(pair, ["a" * 12, "b", "a" * 13], "ppp", 2)
-    assert [batch.shape for batch in encoded] == [(2, 16), (2, 32)]
+    encoded = sources(pair, ["a" * 28, "b", "a" * 29], "ppp", 2)
+    assert [batch.shape for batch in encoded] == [(2, 32), (2, 64)]
     assert encoded[0][1, :6].tolist() == [115, 115, 115, 101, 1, 0]
-    np.testing.assert_array_equal(encoded[1][1, :16], encoded[0][0])
+    np.testing.assert_array_equal(encoded[1][1, :32], encoded[0][0])
     with pytest.raises(SpecdecError, match="no lines to decode"):
         sources(pair, [], "ppp", 1)
 
