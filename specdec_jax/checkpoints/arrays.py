@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import tensorstore as ts
 
@@ -51,7 +50,7 @@ def open_arrays(
         dtype = array.dtype.numpy_dtype
         if dtype == np.uint16:
             # Before 2021 TensorStore knew no bfloat16, and T5X stored its bits.
-            dtype = jnp.dtype(jnp.bfloat16)
+            dtype = np.dtype("bfloat16")
         if dtype.name not in FLOATS:
             raise SpecdecError(
                 f"{where}: {name} has dtype {dtype.name}; parameters are one of "

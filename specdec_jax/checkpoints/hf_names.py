@@ -55,6 +55,8 @@ def hf_name(name: str) -> tuple[str, bool]:
     if rest[0] == f"{stack}_norm":
         return f"{stack}.final_layer_norm.weight", False
     layer = f"{stack}.block.{rest[0].removeprefix('layers_')}"
+    if rest[1] == "relpos_bias":
+        return f"{layer}.layer.0.SelfAttention.relative_attention_bias.weight", True
     if rest[-1] == "scale":
         return f"{layer}.layer.{_NORMS.get(rest[1], _LAST[stack])}.layer_norm.weight", False
     if rest[1] == "mlp":
@@ -62,9 +64,8 @@ def hf_name(name: str) -> tuple[str, bool]:
     return f"{layer}.{_BLOCKS[rest[1]]}.{_PARTS[rest[2]]}.weight", True
 
 
-_FAMILIES = ("t5", "mt5", "byt5")
+_FAMILIES = ("t5", "mt5", "byt5", "umt5")
 _REFUSED = {
-    "umt5": "every layer has its own relative biases, this network has one table for a stack",
     "longt5": "its encoder attends locally or to global blocks, this network attends to all tokens",
     "switch_transformers": "its feed-forward layers are mixtures of experts",
     "t5gemma": "its layers are Gemma's",
@@ -95,7 +96,7 @@ def config_from_hf(content: Mapping[str, Any], *, where: Path) -> T5Config:
             f"{where}: decoder_start_token_id is {content['decoder_start_token_id']!r}; "
             "a T5's decoder starts from the pad id 0."
         )
-    default = "gated-gelu" if kind == "mt5" else "relu"
+    default = "gated-gelu" if kind in ("mt5", "umt5") else "relu"
     projection = content.get("feed_forward_proj", default)
     gate, _, name = projection.rpartition("-")
     known = {"": _PLAIN, "gated": _GATES}.get(gate, {})
@@ -117,6 +118,7 @@ def config_from_hf(content: Mapping[str, Any], *, where: Path) -> T5Config:
             logits_via_embedding=False,
             relative_attention_num_buckets=content.get("relative_attention_num_buckets", 32),
             relative_attention_max_distance=content.get("relative_attention_max_distance", 128),
+            relative_bias_per_layer=kind == "umt5",
             dropout_rate=float(content.get("dropout_rate", 0.1)),
         )
     except (KeyError, TypeError) as error:
@@ -137,9 +139,10 @@ def config_to_hf(config: T5Config, *, dtype: str) -> dict[str, Any]:
             "keep this model in T5X's or our own format."
         )
     projection = f"gated-{name}".replace("gelu_new", "gelu") if gated else name
+    kind = "umt5" if config.relative_bias_per_layer else "t5"
     return {
-        "architectures": ["T5ForConditionalGeneration"],
-        "model_type": "t5",
+        "architectures": [f"{kind.upper()}ForConditionalGeneration"],
+        "model_type": kind,
         "is_encoder_decoder": True,
         "vocab_size": config.vocab_size,
         "d_model": config.emb_dim,

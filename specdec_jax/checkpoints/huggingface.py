@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from specdec_jax.checkpoints import native, safetensors_file, tree
@@ -25,6 +24,7 @@ from specdec_jax.checkpoints.hf_names import (
 )
 from specdec_jax.checkpoints.tensors import FLOATS, Checkpoint, Tensor, Tensors, float_dtype
 from specdec_jax.errors import SpecdecError
+from specdec_jax.t5.config import T5Config
 
 FORMAT = "hf"
 _SAFE = "model.safetensors"
@@ -67,7 +67,7 @@ def read(path: Path) -> Checkpoint:
             tensors[ours] = _transposed(tensor) if turned else tensor
         elif name not in UNUSED:
             tensors[name] = tensor
-    vocabulary, used = _vocabulary(path, config.vocab_size)
+    vocabulary, used = _vocabulary(path, config)
     return Checkpoint(
         format=FORMAT,
         path=path,
@@ -139,7 +139,7 @@ def _of_torch(tensor: Any, *, name: str, where: Path) -> Tensor:
     kind = str(tensor.dtype).removeprefix("torch.")
     if kind not in FLOATS:
         raise SpecdecError(f"{where}: {name} has dtype {kind}; parameters are floats.")
-    dtype = jnp.dtype(kind)
+    dtype = np.dtype(kind)
 
     def load() -> np.ndarray:
         # float32 holds every bfloat16 and float16; numpy has no bfloat16 that torch knows.
@@ -148,8 +148,9 @@ def _of_torch(tensor: Any, *, name: str, where: Path) -> Tensor:
     return Tensor(tuple(tensor.shape), dtype, load)
 
 
-def _vocabulary(path: Path, vocab_size: int) -> tuple[Path | str | None, int]:
+def _vocabulary(path: Path, config: T5Config) -> tuple[Path | str | None, int]:
     """Return the vocabulary, and how many ids of the embedding it uses, sentinels included."""
+    vocab_size = config.vocab_size
     settings = path / "tokenizer_config.json"
     tokenizer = native.read_json(settings) if settings.is_file() else {}
     file = next((path / name for name in _PIECES if (path / name).is_file()), None)
@@ -167,7 +168,8 @@ def _vocabulary(path: Path, vocab_size: int) -> tuple[Path | str | None, int]:
         raise SpecdecError(f"{file} is not a sentencepiece model ({error}).") from error
     count = pieces.GetPieceSize()
     # mT5's file has the sentinels among its pieces; then the sum passes the embedding.
-    used = count + int(tokenizer.get("extra_ids", 100))
+    sentinels = 300 if config.relative_bias_per_layer else 100  # umT5's; T5's and mT5's
+    used = count + int(tokenizer.get("extra_ids", sentinels))
     return file, used if used <= vocab_size else tree.ids_in_use(vocab_size)
 
 

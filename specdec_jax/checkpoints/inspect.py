@@ -67,6 +67,8 @@ def inspect(path_or_name: str | os.PathLike[str]) -> dict[str, Any]:
 
 def family(config: T5Config) -> str:
     """Return which T5 the sizes are of; LM-adapted and Flan-T5 have the sizes of T5 1.1."""
+    if config.relative_bias_per_layer:
+        return "umT5"
     tied, gated = config.logits_via_embedding, len(config.mlp_activations) > 1
     if config.vocab_size == 384:
         return "byT5"

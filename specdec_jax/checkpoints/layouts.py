@@ -1,32 +1,32 @@
 """Trees of T5X's other networks, brought into the names and shapes of its plain one.
 
 ``scalable_t5`` may stack the layers of a stack along one axis (for ``nn.scan``), keeps heads apart
-in its kernels, and gives every layer its own relative biases.
+in its kernels, and gives every layer its own relative biases, as umT5 has them.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 from specdec_jax.checkpoints.tensors import Tensor, Tensors
-from specdec_jax.errors import SpecdecError
+from specdec_jax.t5.config import T5Config
 
 _STACKS = ("encoder", "decoder")
 _BIAS = "relpos_bias/rel_embedding"
 
 
-def canonical(tensors: Tensors, *, where: Path) -> tuple[dict[str, Tensor], str]:
+def canonical(tensors: Tensors) -> tuple[dict[str, Tensor], str]:
     """Return tensors in the plain network's form, and what was done to them, in words.
 
     Names of one stacked array follow one another, so that a reader in the mapping's order reads
-    it once and holds one at a time.
+    it once and holds one at a time. Where every layer has biases of its own and all of a stack are
+    equal, they become the one table of the stack: the same function, and the plain form.
 
     Raises:
-        SpecdecError: layers differ in their relative biases.
+        SpecdecError: a table of relative biases cannot be read.
     """
     done = []
     found = dict(tensors)
@@ -36,10 +36,26 @@ def canonical(tensors: Tensors, *, where: Path) -> tuple[dict[str, Tensor], str]
     joined = {name: _join_heads(name, tensor) for name, tensor in found.items()}
     if any(joined[name].shape != found[name].shape for name in found):
         done.append("heads apart")
-    for stack in _STACKS:
-        if _share_bias(joined, stack, where=where):
-            done.append(f"{stack} biases in every layer, all equal")
+    own = {stack: _own_biases(joined, stack) for stack in _STACKS}
+    if all(_equal([joined[name] for name in names]) for names in own.values()):
+        for stack, names in own.items():
+            if names:
+                joined[f"{stack}/{_BIAS}"] = joined[names[0]]
+                done.append(f"{stack} biases in every layer, all equal")
+            for name in names:
+                del joined[name]
     return joined, ", ".join(done)
+
+
+def for_t5x(tensors: Tensors, config: T5Config) -> Tensors:
+    """Return tensors as T5X's network of this form has them.
+
+    That is the plain one, which is ours; but where each layer has relative biases of its own it is
+    ``scalable_t5`` without a scan, whose attention kernels keep heads apart.
+    """
+    if not config.relative_bias_per_layer:
+        return tensors
+    return {name: _part_heads(name, tensor, config) for name, tensor in tensors.items()}
 
 
 class _LastRead:
@@ -91,22 +107,21 @@ def _join_heads(name: str, tensor: Tensor) -> Tensor:
     return tensor.map(lambda x: x.reshape(shape), shape)
 
 
-def _share_bias(tensors: dict[str, Tensor], stack: str, *, where: Path) -> bool:
-    names = sorted(
-        (n for n in tensors if n.startswith(f"{stack}/layers_") and n.endswith(_BIAS)),
-        key=lambda n: int(n.split("/")[1].removeprefix("layers_")),
-    )
-    if not names:
-        return False
-    first = tensors[names[0]].read()
-    different = [n for n in names[1:] if not np.array_equal(tensors[n].read(), first)]
-    if different:
-        raise SpecdecError(
-            f"{where}: {len(different)} of the {len(names)} {stack} layers have relative biases of "
-            f"their own ({different[0]} differs from {names[0]}), as in umT5 and in a scalable_t5 "
-            "that was trained from scratch; this network has one table for all layers of a stack."
-        )
-    for name in names:
-        del tensors[name]
-    tensors[f"{stack}/{_BIAS}"] = Tensor.of(first)
-    return True
+def _part_heads(name: str, tensor: Tensor, config: T5Config) -> Tensor:
+    if "attention/" not in name:
+        return tensor
+    apart = (config.num_heads, config.head_dim)
+    out = name.endswith("/out/kernel")
+    shape = (*apart, tensor.shape[1]) if out else (tensor.shape[0], *apart)
+    return tensor.map(lambda x: x.reshape(shape), shape)
+
+
+def _own_biases(tensors: Tensors, stack: str) -> list[str]:
+    names = [n for n in tensors if n.startswith(f"{stack}/layers_") and n.endswith(_BIAS)]
+    return sorted(names, key=lambda n: int(n.split("/")[1].removeprefix("layers_")))
+
+
+def _equal(tables: list[Tensor]) -> bool:
+    """Return whether all tables hold the same numbers, which only reading them tells."""
+    arrays = [table.read() for table in tables]
+    return all(np.array_equal(array, arrays[0]) for array in arrays[1:])

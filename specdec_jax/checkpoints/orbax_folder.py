@@ -81,7 +81,7 @@ def read(path: Path) -> Checkpoint:
         where=path,
         zeros_are_stored=bool(metadata.get("store_array_data_equal_to_fill_value")),
     )
-    tensors, detail = layouts.canonical(opened, where=path)
+    tensors, detail = layouts.canonical(opened)
     config = tree.config_of({n: t.shape for n, t in tensors.items()}, where=path)
     return Checkpoint(
         format=FORMAT,
@@ -96,7 +96,8 @@ def read(path: Path) -> Checkpoint:
 def write(path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: Any) -> None:
     """Write a step's folder in the form of T5X's Orbax manager, whole or not at all.
 
-    Orbax takes a whole tree: the parameters are held once, in `dtype`, while it writes.
+    Orbax takes a whole tree: the parameters are held once, in `dtype`, while it writes. The form is
+    `t5x_legacy.write`'s.
 
     Args:
         path: must end in ``checkpoint_N``, from which T5X takes the step.
@@ -110,9 +111,8 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: Any) -
     import orbax.checkpoint as ocp
 
     step, to = step_of(path), float_dtype(dtype)
-    target = {
-        name: cast(tensor.read(), to, name=name) for name, tensor in checkpoint.tensors.items()
-    }
+    tensors = layouts.for_t5x(checkpoint.tensors, checkpoint.config)
+    target = {name: cast(tensor.read(), to, name=name) for name, tensor in tensors.items()}
     state = {"target": tree.nest(target), "state": {"step": np.int32(step)}}
     with new_folder(path, ours=is_orbax) as folder:
         handler = ocp.PyTreeCheckpointHandler(use_ocdbt=True)

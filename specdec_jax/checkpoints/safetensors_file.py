@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from specdec_jax.checkpoints.tensors import Tensor, Tensors, cast, float_dtype
@@ -46,7 +45,7 @@ def read(path: Path) -> dict[str, Tensor]:
             raise SpecdecError(
                 f"{path}: {name} has dtype {code}; parameters are one of {', '.join(_DTYPES)}."
             )
-        dtype = jnp.dtype(_DTYPES[code])
+        dtype = np.dtype(_DTYPES[code])
         count = int(np.prod(shape, dtype=np.int64))
         if begin < 0 or end - begin != count * dtype.itemsize:
             raise SpecdecError(

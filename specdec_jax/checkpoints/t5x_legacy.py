@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import msgpack
 import numpy as np
 
@@ -60,7 +59,7 @@ def read(path: Path) -> Checkpoint:
             specs[name] = _located(leaf, path, name)
     tensors |= open_arrays(specs, where=path, zeros_are_stored=True)
     ordered: Tensors = {name: tensors[name] for name in found}
-    ordered, detail = layouts.canonical(ordered, where=path)
+    ordered, detail = layouts.canonical(ordered)
     config = tree.config_of({n: t.shape for n, t in ordered.items()}, where=path)
     return Checkpoint(
         format=FORMAT,
@@ -122,7 +121,7 @@ def _decode(code: int, data: bytes) -> Any:
     if code not in (_NDARRAY, _SCALAR):
         raise ValueError(f"unknown extension type {code}")
     shape, dtype, buffer = msgpack.unpackb(data, raw=True, max_bin_len=_MAX_BIN)
-    return np.frombuffer(buffer, jnp.dtype(dtype.decode())).reshape(shape)
+    return np.frombuffer(buffer, np.dtype(dtype.decode())).reshape(shape)
 
 
 def _located(spec: Any, path: Path, name: str) -> dict[str, Any]:
@@ -141,6 +140,8 @@ def _located(spec: Any, path: Path, name: str) -> dict[str, Any]:
 def write(path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: Any) -> None:
     """Write a step's folder, whole or not at all, one array at a time.
 
+    In the form of T5X's plain network, or of ``scalable_t5`` where each layer has its own biases.
+
     Args:
         path: must end in ``checkpoint_N``, from which T5X takes the step.
         checkpoint: to be written.
@@ -152,7 +153,7 @@ def write(path: str | os.PathLike[str], checkpoint: Checkpoint, *, dtype: Any) -
     step, to = step_of(path), float_dtype(dtype)
     with new_folder(path, ours=is_t5x) as folder:
         index = {}
-        for name, tensor in checkpoint.tensors.items():
+        for name, tensor in layouts.for_t5x(checkpoint.tensors, checkpoint.config).items():
             array = cast(tensor.read(), to, name=name)
             index[name] = write_array(folder, f"target.{name.replace('/', '.')}", array)
         state = {"step": msgpack.ExtType(_NDARRAY, _pack(((), "int32", np.int32(step).tobytes())))}

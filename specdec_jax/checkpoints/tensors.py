@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from specdec_jax.errors import SpecdecError
@@ -82,7 +82,7 @@ def float_dtype(name: Any) -> np.dtype:
         SpecdecError: for any other.
     """
     try:
-        dtype = jnp.dtype(name)
+        dtype = np.dtype(name)
     except TypeError:
         dtype = None
     if dtype is None or dtype.name not in FLOATS:
@@ -106,7 +106,7 @@ def cast(array: np.ndarray, dtype: np.dtype, *, name: str) -> np.ndarray:
         if lost.any():
             worst = np.abs(array[lost].astype(np.float32)).max()
             raise SpecdecError(
-                f"{name} holds {worst:.4g}, {dtype.name} ends at {jnp.finfo(dtype).max:.4g}; "
+                f"{name} holds {worst:.4g}, {dtype.name} ends at {ml_dtypes.finfo(dtype).max:.4g}; "
                 "use bfloat16 or float32."
             )
     return image

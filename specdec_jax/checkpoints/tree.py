@@ -45,10 +45,14 @@ def shapes(config: T5Config) -> dict[str, Shape]:
         ("decoder", config.num_decoder_layers, decoder_layer, decoder_norms),
     ):
         buckets = config.relative_attention_num_buckets
-        found[f"{stack}/relpos_bias/rel_embedding"] = (config.num_heads, buckets)
+        table = (config.num_heads, buckets)
+        if not config.relative_bias_per_layer:
+            found[f"{stack}/relpos_bias/rel_embedding"] = table
         found[f"{stack}/{stack}_norm/scale"] = (d,)
         for i in range(count):
             layer = f"{stack}/layers_{i}"
+            if config.relative_bias_per_layer:
+                found[f"{layer}/relpos_bias/rel_embedding"] = table
             for norm in norms:
                 found[f"{layer}/{norm}/scale"] = (d,)
             for block, kernels in blocks.items():
@@ -70,9 +74,10 @@ def config_of(found: Mapping[str, Shape], *, where: object) -> T5Config:
     """
     gate = "encoder/layers_0/mlp/wi_0/kernel"
     plain = "encoder/layers_0/mlp/wi/kernel"
+    own_bias = "encoder/layers_0/relpos_bias/rel_embedding"
     needed = (
         "token_embedder/embedding",
-        "encoder/relpos_bias/rel_embedding",
+        own_bias if own_bias in found else "encoder/relpos_bias/rel_embedding",
         "encoder/layers_0/attention/query/kernel",
         "decoder/layers_0/self_attention/query/kernel",
     )
@@ -98,17 +103,18 @@ def config_of(found: Mapping[str, Shape], *, where: object) -> T5Config:
         mlp_activations=("gelu", "linear") if gate in found else ("relu",),
         logits_via_embedding="decoder/logits_dense/kernel" not in found,
         relative_attention_num_buckets=buckets,
+        relative_bias_per_layer=own_bias in found,
     )
 
 
-_PADDED = {32128: 32100, 250112: 250100}
+_PADDED = {32128: 32100, 250112: 250100, 256384: 256300}
 
 
 def ids_in_use(vocab_size: int) -> int:
     """Return how many rows of a public T5's embedding stand for ids.
 
-    T5 (32000 pieces, 100 sentinels) and mT5 (250000 and 100) round their embeddings up to a
-    multiple of 128. Of any other size every row is taken to be in use.
+    T5 (32000 pieces, 100 sentinels), mT5 (250000 and 100) and umT5 (256000 and 300) round their
+    embeddings up to a multiple of 128. Of any other size every row is taken to be in use.
     """
     return _PADDED.get(vocab_size, vocab_size)
 

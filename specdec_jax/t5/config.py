@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import jax.numpy as jnp
+import ml_dtypes  # noqa: F401  (teaches numpy the name bfloat16; importing JAX would take seconds)
+import numpy as np
 
 from specdec_jax.errors import SpecdecError
 
@@ -44,6 +45,8 @@ class T5Config:
             output is then scaled by D**-0.5.
         relative_attention_num_buckets: columns of a relative-bias table.
         relative_attention_max_distance: distances from here on share the last bucket.
+        relative_bias_per_layer: whether every layer has a table of its own (umT5, and T5X's
+            ``scalable_t5``); otherwise the layers of a stack share one.
         dropout_rate: used in training only.
         dtype: of the activations; parameters stay as they were given, logits are always float32.
         layout: how matrices and activations lie in memory, see `specdec_jax.t5.layers`. Set by
@@ -61,14 +64,15 @@ class T5Config:
     logits_via_embedding: bool = False
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
+    relative_bias_per_layer: bool = False
     dropout_rate: float = 0.1
-    dtype: Any = jnp.float32
+    dtype: Any = np.float32
     layout: Layout = "token_major"
 
     def __post_init__(self):
         """Bring gin's lists and dtype names into hashable form, and refuse sizes below one."""
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
-        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
         for name in _SIZES:
             if getattr(self, name) < 1:
                 raise SpecdecError(f"{name} is {getattr(self, name)}, but must be at least 1.")

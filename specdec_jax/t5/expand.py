@@ -38,7 +38,8 @@ def expand(model: T5, config: T5Config) -> T5:
     Args:
         model: token-major.
         config: the sizes wanted: each at least the model's own, `emb_dim` a multiple of it. Its
-            logits may be untied where the model's are tied; dtype and layout stay the model's.
+            logits may be untied where the model's are tied; dtype, layout, and whether each layer
+            has its own relative biases stay the model's.
 
     Returns:
         A model with the same `vocab_size`. Logits agree up to float32 rounding; in exact arithmetic
@@ -49,7 +50,12 @@ def expand(model: T5, config: T5Config) -> T5:
     """
     old = model.config
     _check(old, config)
-    new = dataclasses.replace(config, dtype=old.dtype, layout=old.layout)
+    new = dataclasses.replace(
+        config,
+        dtype=old.dtype,
+        layout=old.layout,
+        relative_bias_per_layer=old.relative_bias_per_layer,
+    )
     grown = _Grown(old, new)
     params = model.params
     embedding = _float32(params["token_embedder"]["embedding"])
@@ -159,16 +165,17 @@ class _Grown:
         """Grow a norm's scale."""
         return {"scale": np.tile(_float32(tree["scale"]), self.tiles)}
 
+    def bias(self, tree: Tree) -> Tree:
+        """Repeat the heads of a table of relative biases."""
+        return {"rel_embedding": _float32(tree["rel_embedding"])[self.heads]}
+
     def stack(self, tree: Tree, name: str, count: int) -> Tree:
         """Grow a stack, spreading the old layers over the new ones."""
         wanted = getattr(self.new, f"num_{name}_layers")
         places = np.round(np.linspace(0, wanted - 1, count)).astype(int).tolist()
-        grown: Tree = {
-            "relpos_bias": {
-                "rel_embedding": _float32(tree["relpos_bias"]["rel_embedding"])[self.heads]
-            },
-            f"{name}_norm": self.norm(tree[f"{name}_norm"]),
-        }
+        grown: Tree = {f"{name}_norm": self.norm(tree[f"{name}_norm"])}
+        if "relpos_bias" in tree:
+            grown["relpos_bias"] = self.bias(tree["relpos_bias"])
         for i in range(wanted):
             nearest = int(np.argmin(np.abs(np.array(places) - i)))
             old = tree[f"layers_{nearest}"]
@@ -181,6 +188,8 @@ class _Grown:
             make: Callable[[Tree, float], Tree]
             if name.endswith("layer_norm"):
                 grown[name] = self.norm(part)
+            elif name == "relpos_bias":
+                grown[name] = self.bias(part)
             else:
                 make = self.mlp if name == "mlp" else self.attention
                 grown[name] = make(part, on)

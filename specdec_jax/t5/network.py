@@ -13,106 +13,13 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.linen import partitioning
 
 from specdec_jax.sampling.types import Array, Float, Int
-from specdec_jax.t5 import layers, relative_bias
-from specdec_jax.t5.cache import KeysValues, T5State, write
+from specdec_jax.t5 import layers
+from specdec_jax.t5.blocks import DecoderLayer, EncoderLayer
+from specdec_jax.t5.cache import KeysValues, T5State
 from specdec_jax.t5.config import T5Config
-
-
-class RelativeBias(nn.Module):
-    """The table of a stack's relative biases, [H, buckets]."""
-
-    config: T5Config
-    bidirectional: bool
-
-    def setup(self):
-        """Declare the table."""
-        cfg = self.config
-        self.rel_embedding = partitioning.param_with_axes(
-            "rel_embedding",
-            nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"),
-            (cfg.num_heads, cfg.relative_attention_num_buckets),
-            jnp.float32,
-            axes=("heads", "relpos_buckets"),
-        )
-
-    def __call__(self, distance: np.ndarray) -> Float[Array, "H ..."]:
-        """Return the bias of each head at static distances (key minus query)."""
-        buckets = relative_bias.bucket(
-            distance,
-            bidirectional=self.bidirectional,
-            num_buckets=self.config.relative_attention_num_buckets,
-            max_distance=self.config.relative_attention_max_distance,
-        )
-        # float32, as the masks that it is added to are, whatever the parameters are stored in.
-        return self.rel_embedding[:, buckets].astype(jnp.float32)
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each behind a norm and beside a residual."""
-
-    config: T5Config
-
-    @nn.compact
-    def __call__(self, x: Float[Array, ...], bias: Float[Array, ...], deterministic: bool):
-        """Return x after this layer, same shape."""
-        cfg = self.config
-        drop = functools.partial(layers.dropout(cfg), deterministic=deterministic)
-        h = layers.LayerNorm(cfg, name="pre_attention_layer_norm")(x)
-        attention = layers.Attention(cfg, name="attention")
-        x = x + drop(attention.attend(h, *attention.keys_values(h), bias, deterministic))
-        h = layers.LayerNorm(cfg, name="pre_mlp_layer_norm")(x)
-        return x + drop(layers.Mlp(cfg, name="mlp")(h, deterministic))
-
-
-class DecoderLayer(nn.Module):
-    """Self-attention, cross-attention and feed-forward."""
-
-    config: T5Config
-
-    def setup(self):
-        """Declare the parts."""
-        cfg = self.config
-        self.pre_self_attention_layer_norm = layers.LayerNorm(cfg)
-        self.self_attention = layers.Attention(cfg)
-        self.pre_cross_attention_layer_norm = layers.LayerNorm(cfg)
-        self.encoder_decoder_attention = layers.Attention(cfg)
-        self.pre_mlp_layer_norm = layers.LayerNorm(cfg)
-        self.mlp = layers.Mlp(cfg)
-        self.dropout = layers.dropout(cfg)
-
-    def __call__(
-        self,
-        x: Float[Array, ...],
-        cross: KeysValues,
-        bias: Float[Array, ...],
-        source_bias: Float[Array, ...],
-        *,
-        cache: KeysValues | None = None,
-        position: Int[Array, " B"] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[Float[Array, ...], KeysValues]:
-        """Return x after this layer and the keys and values that self-attention looked at.
-
-        With a cache the block's own keys and values are written into it at `position` first;
-        without one the block is the whole sequence.
-        """
-        drop = functools.partial(self.dropout, deterministic=deterministic)
-        h = self.pre_self_attention_layer_norm(x)
-        seen = KeysValues(*self.self_attention.keys_values(h))
-        if cache is not None:
-            assert position is not None
-            seen = KeysValues(
-                *(write(c, new, position) for c, new in zip(cache, seen, strict=True))
-            )
-        x = x + drop(self.self_attention.attend(h, *seen, bias, deterministic))
-        h = self.pre_cross_attention_layer_norm(x)
-        attended = self.encoder_decoder_attention.attend(h, *cross, source_bias, deterministic)
-        x = x + drop(attended)
-        x = x + drop(self.mlp(self.pre_mlp_layer_norm(x), deterministic))
-        return x, seen
+from specdec_jax.t5.relative_bias import RelativeBias, distances
 
 
 class Encoder(nn.Module):
@@ -134,10 +41,10 @@ class Encoder(nn.Module):
         Where several sources share a row, a token sees those of its own segment.
         """
         cfg = self.config
-        count = source.shape[1]
-        distance = np.arange(count)[None, :] - np.arange(count)[:, None]
-        bias = RelativeBias(cfg, bidirectional=True, name="relpos_bias")(distance)[None]
-        bias = bias + padding_bias(source)
+        bias = padding_bias(source)
+        if not cfg.relative_bias_per_layer:
+            shared = RelativeBias(cfg, bidirectional=True, name="relpos_bias")
+            bias = bias + shared(distances(source.shape[1]))[None]
         if segments is not None:
             bias = bias + segment_bias(segments, segments)
         drop = functools.partial(layers.dropout(cfg), deterministic=deterministic)
@@ -156,7 +63,8 @@ class Decoder(nn.Module):
     def setup(self):
         """Declare the layers."""
         cfg = self.config
-        self.relpos_bias = RelativeBias(cfg, bidirectional=False)
+        if not cfg.relative_bias_per_layer:
+            self.relpos_bias = RelativeBias(cfg, bidirectional=False)
         self.layers = [DecoderLayer(cfg) for _ in range(cfg.num_decoder_layers)]
         self.decoder_norm = layers.LayerNorm(cfg)
         if not cfg.logits_via_embedding:
@@ -174,23 +82,43 @@ class Decoder(nn.Module):
             for layer in self.layers
         )
 
-    def distance_bias(self, length: int) -> Float[Array, "T H"]:
-        """Return the bias of keys 0, 1, .. length - 1 positions behind the query."""
-        return self.relpos_bias(-np.arange(length)).T
+    def biases(self, distance: np.ndarray) -> tuple[Float[Array, "H ..."], ...]:
+        """Return the relative bias at static distances: each layer's own, or the one of all."""
+        if self.config.relative_bias_per_layer:
+            return tuple(layer.relpos_bias(distance) for layer in self.layers)
+        return (self.relpos_bias(distance),)
+
+    def distance_bias(self, length: int) -> Float[Array, "M T H"]:
+        """Return the biases of keys 0, 1, .. length - 1 positions behind the query.
+
+        M is the number of layers where each has a table of its own, else 1.
+        """
+        return jnp.stack(self.biases(-np.arange(length))).swapaxes(1, 2)
 
     def __call__(
         self,
         tokens: Int[Array, "B N"],
         cross: tuple[KeysValues, ...],
-        bias: Float[Array, ...],
+        bias: Float[Array, ...] | tuple[Float[Array, ...], ...],
         source_bias: Float[Array, ...],
         *,
         cache: tuple[KeysValues, ...] | None = None,
         position: Int[Array, " B"] | None = None,
         deterministic: bool = True,
     ) -> tuple[Float[Array, "B N V"], tuple[KeysValues, ...]]:
-        """Return logits [B, N, V] (at n for the token after tokens[:, n]) and the cache."""
+        """Return logits [B, N, V] (at n for the token after tokens[:, n]) and the cache.
+
+        Args:
+            tokens: the decoder's input.
+            cross: of `cross`.
+            bias: of self-attention's scores, [B, H, N, T]; one for all layers, or one for each.
+            source_bias: of cross-attention's scores, [B, 1, N, S].
+            cache: of each layer, to be written into; None where tokens are the whole sequence.
+            position: of tokens[:, 0] in the cache.
+            deterministic: False in training, for dropout.
+        """
         cfg = self.config
+        biases = bias if isinstance(bias, tuple) else (bias,)
         drop = functools.partial(self.dropout, deterministic=deterministic)
         x = drop(self.shared_embedding(tokens))
         seen = []
@@ -198,7 +126,7 @@ class Decoder(nn.Module):
             x, kept = layer(
                 x,
                 cross[i],
-                bias,
+                biases[i % len(biases)],
                 source_bias,
                 cache=None if cache is None else cache[i],
                 position=position,
@@ -233,16 +161,19 @@ class Decoder(nn.Module):
         self, state: T5State, tokens: Int[Array, "B N"], position: Int[Array, " B"]
     ) -> tuple[Float[Array, "B N V"], T5State]:
         """Read N tokens at slots position[b] .. position[b] + N - 1 of each row."""
-        length = state.distance_bias.shape[0]
+        length = state.distance_bias.shape[1]
         slots = position[:, None] + jnp.arange(tokens.shape[1], dtype=jnp.int32)
         behind = slots[:, :, None] - jnp.arange(length, dtype=jnp.int32)
-        # mode="clip": a key after the query gets row 0, and then the mask.
-        bias = jnp.take(state.distance_bias, behind, axis=0, mode="clip")
-        bias = jnp.where(behind[..., None] < 0, layers.MASKED, bias)
+        hidden = jnp.where(behind < 0, layers.MASKED, 0.0).astype(jnp.float32)[:, None]
+        # mode="clip": a key after the query gets row 0, beside which the mask is everything.
+        biases = tuple(
+            jnp.moveaxis(jnp.take(table, behind, axis=0, mode="clip"), -1, 1) + hidden
+            for table in state.distance_bias
+        )
         logits, cache = self(
             tokens,
             state.cross,
-            jnp.moveaxis(bias, -1, 1),
+            biases,
             state.source_bias,
             cache=state.cache,
             position=position,
@@ -288,14 +219,13 @@ class Transformer(nn.Module):
             float32 logits; at position n for the target's token n.
         """
         encoded = self.encode(source, deterministic)
-        count = decoder_input.shape[1]
-        distance = np.arange(count)[None, :] - np.arange(count)[:, None]
+        distance = distances(decoder_input.shape[1])
         causal = np.where(distance > 0, layers.MASKED, 0.0).astype(np.float32)
-        bias = self.decoder.relpos_bias(distance)[None] + causal
+        biases = tuple(bias[None] + causal for bias in self.decoder.biases(distance))
         logits, _ = self.decoder(
             decoder_input,
             self.decoder.cross(encoded),
-            bias,
+            biases,
             padding_bias(source),
             deterministic=deterministic,
         )

@@ -6,7 +6,13 @@ on an accelerator, which would move a border between two buckets.
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
+from flax.linen import partitioning
+
+from specdec_jax.sampling.types import Array, Float
+from specdec_jax.t5.config import T5Config
 
 
 def bucket(
@@ -47,3 +53,42 @@ def bucket(
     far = exact + (ratio / np.log(max_distance / exact) * (num_buckets - exact)).astype(np.int32)
     far = np.minimum(far, num_buckets - 1)
     return np.asarray(offset + np.where(behind < exact, behind, far), np.int32)
+
+
+def distances(count: int) -> np.ndarray:
+    """Return [N, N], at [n, t] the distance of key t from query n, both of `count` positions."""
+    return np.arange(count)[None, :] - np.arange(count)[:, None]
+
+
+class RelativeBias(nn.Module):
+    """A table of relative biases, [H, buckets]: a whole stack's or, in umT5, one layer's.
+
+    Attributes:
+        config: for the table's sizes.
+        bidirectional: True in the encoder.
+    """
+
+    config: T5Config
+    bidirectional: bool
+
+    def setup(self):
+        """Declare the table."""
+        cfg = self.config
+        self.rel_embedding = partitioning.param_with_axes(
+            "rel_embedding",
+            nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"),
+            (cfg.num_heads, cfg.relative_attention_num_buckets),
+            jnp.float32,
+            axes=("heads", "relpos_buckets"),
+        )
+
+    def __call__(self, distance: np.ndarray) -> Float[Array, "H ..."]:
+        """Return the bias of each head at static distances (key minus query)."""
+        buckets = bucket(
+            distance,
+            bidirectional=self.bidirectional,
+            num_buckets=self.config.relative_attention_num_buckets,
+            max_distance=self.config.relative_attention_max_distance,
+        )
+        # float32, as the masks that it is added to are, whatever the parameters are stored in.
+        return self.rel_embedding[:, buckets].astype(jnp.float32)

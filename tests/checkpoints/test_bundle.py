@@ -32,6 +32,7 @@ def test_shapes_tell_the_sizes(form):
         CONFIGS[form].describe()
     )
     config = tree.config_of(tree.shapes(CONFIGS[form]), where="x")
+    assert config.relative_bias_per_layer == CONFIGS[form].relative_bias_per_layer
     assert config.mlp_activations == CONFIGS[form].mlp_activations
     assert config.logits_via_embedding == CONFIGS[form].logits_via_embedding
 

@@ -1,4 +1,4 @@
-"""Our T5 against Hugging Face's, on files that scripts/make_golden.py made."""
+"""Our T5 against Hugging Face's and T5X's, on files that scripts/make_golden*.py made."""
 
 from pathlib import Path
 
@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_t5s import same_params
 
 from specdec_jax import checkpoints, decoding
+from specdec_jax.checkpoints.bundle import model_of
 from specdec_jax.checkpoints.convert import convert
 from specdec_jax.drafts.model import ModelDraft
 from specdec_jax.t5.model import prepare
@@ -19,12 +21,13 @@ FAMILIES = sorted(p.parent.name for p in GOLDEN.glob("*/expected.npz"))
 
 @pytest.fixture(params=FAMILIES)
 def golden(request):
+    """A folder, and what Hugging Face computed with it and, under its own key, T5X."""
     folder = GOLDEN / request.param
-    return folder, dict(np.load(folder / "expected.npz"))
+    return folder, {**np.load(folder / "expected.npz"), "t5x": np.load(folder / "expected_t5x.npz")}
 
 
 def test_the_families_are_there():
-    assert FAMILIES == ["byt5", "mt5", "t5_1_0", "t5_1_1", "t5_1_1_tied_head"]
+    assert FAMILIES == ["byt5", "mt5", "t5_1_0", "t5_1_1", "t5_1_1_tied_head", "umt5"]
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])  # feature-major and token-major
@@ -36,6 +39,7 @@ def test_logits(golden, platform):
     logits = run({"params": model.params}, source, given)
     # Logits have a spread of 1 to 7; float32 products of a few dozen terms agree to 1e-5.
     np.testing.assert_allclose(logits, expected["logits"], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(logits, expected["t5x"]["logits"], rtol=0, atol=1e-4)
 
 
 def asked(expected, *, gamma=0):
@@ -48,6 +52,20 @@ def asked(expected, *, gamma=0):
 def test_greedy_ids(golden):
     folder, expected = golden
     model = prepare(checkpoints.load(folder).model)
+    found = decoding.autoregressive(model, *asked(expected))
+    np.testing.assert_array_equal(found.tokens, expected["greedy"])
+    np.testing.assert_array_equal(found.tokens, expected["t5x"]["greedy"])
+
+
+@pytest.mark.parametrize("family", ["t5_1_1", "umt5"])
+def test_scanned_layers_that_t5x_saved_decode_alike(family):
+    """Saved by T5X itself, as its scalable_t5 holds them; the weights are the folder's."""
+    expected = dict(np.load(GOLDEN / family / "expected.npz"))
+    opened = checkpoints.open_checkpoint(GOLDEN / family / "scanned/checkpoint_0")
+    assert opened.format == "orbax"
+    assert opened.detail.startswith("scanned layers, heads apart")
+    model = prepare(model_of(opened).model)
+    same_params(checkpoints.load(GOLDEN / family).model, model_of(opened).model)
     found = decoding.autoregressive(model, *asked(expected))
     np.testing.assert_array_equal(found.tokens, expected["greedy"])
 

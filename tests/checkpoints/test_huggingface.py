@@ -54,6 +54,7 @@ def test_round_trip(shard_bytes, model, tmp_path, monkeypatch):
     same_params(back, model)
     assert back.config.mlp_activations == model.config.mlp_activations
     assert back.config.logits_via_embedding == model.config.logits_via_embedding
+    assert back.config.relative_bias_per_layer == model.config.relative_bias_per_layer
 
 
 def test_t5x_to_huggingface_and_back_changes_no_bit(model, tmp_path):
@@ -131,10 +132,9 @@ def test_mt5_of_transformers_5_is_untied(folder, model_1_1):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model_type": "umt5"}, "'umt5': every layer has its own relative biases"),
         ({"model_type": "longt5"}, "'longt5': its encoder attends locally"),
         ({"model_type": "switch_transformers"}, "mixtures of experts"),
-        ({"model_type": "bart"}, "'bart': known are t5, mt5, byt5"),
+        ({"model_type": "bart"}, "'bart': known are t5, mt5, byt5, umt5"),
         ({"feed_forward_proj": "gelu"}, "feed_forward_proj is 'gelu'; known are relu"),
         ({"pad_token_id": 3}, "pad_token_id is 3"),
         ({"layer_norm_epsilon": 1e-5}, "layer_norm_epsilon is 1e-05"),

@@ -42,7 +42,8 @@ def test_inspect(form, model, tmp_path):
     json.dumps(found)
     count = sum(int(np.prod(s)) for s in tree.shapes(model.config).values())
     assert found["format"] == form
-    assert found["family"] == ("T5 1.0" if model.config.logits_via_embedding else "T5 1.1")
+    form_of = {"T5 1.0": "1.0", "T5 1.1": "1.1", "umT5": "umT5"}
+    assert CONFIGS[form_of[found["family"]]] == model.config
     assert found["parameters"] == count
     assert found["bytes"] == 4 * count
     assert found["dtypes"] == {"float32": count}
@@ -68,6 +69,7 @@ def test_every_preset_is_recognised():
         (preset("base"), "T5 1.1"),
         (preset("base", vocab_size=250112), "mT5"),
         (preset("base", vocab_size=384), "byT5"),
+        (preset("base", vocab_size=256384, relative_bias_per_layer=True), "umT5"),
         (preset("base", logits_via_embedding=True), "T5 of mixed form"),
     ],
 )

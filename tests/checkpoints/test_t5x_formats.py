@@ -72,8 +72,9 @@ def scanned(model, *, axis=1):
                 layers = [x.reshape(apart) for x in layers]
             rest = name.removeprefix(f"{stack}/layers_0/")
             stacked[f"{stack}/{stack}/{rest}"] = jnp.stack(layers, axis)
-        bias = flat[f"{stack}/relpos_bias/rel_embedding"]
-        stacked[f"{stack}/{stack}/relpos_bias/rel_embedding"] = jnp.stack([bias] * count, axis)
+        if not cfg.relative_bias_per_layer:
+            bias = flat[f"{stack}/relpos_bias/rel_embedding"]
+            stacked[f"{stack}/{stack}/relpos_bias/rel_embedding"] = jnp.stack([bias] * count, axis)
     return tree.nest(stacked)
 
 
@@ -160,17 +161,49 @@ def test_orbax_restores_what_we_write(model_1_1, tmp_path):
 def test_scanned(write, axis, model, tmp_path):
     write(tmp_path / "checkpoint_7", scanned(model, axis=axis))
     opened = checkpoints.open_checkpoint(tmp_path / "checkpoint_7")
-    assert "scanned layers, heads apart, encoder biases in every layer, all equal" in opened.detail
+    assert opened.detail.startswith("scanned layers, heads apart")
+    own = model.config.relative_bias_per_layer
+    assert ("encoder biases in every layer, all equal" in opened.detail) != own
     same_params(checkpoints.load(tmp_path / "checkpoint_7").model, model)
 
 
-def test_biases_of_each_layer_are_refused(model_1_1, tmp_path):
+def test_one_number_makes_biases_each_layer_s_own(model_1_1, tmp_path):
     params = scanned(model_1_1)
     bias = params["decoder"]["decoder"]["relpos_bias"]
     bias["rel_embedding"] = bias["rel_embedding"].at[0, 2, 5].add(1.0)
     as_t5x_writes(tmp_path / "checkpoint_7", params)
-    with pytest.raises(SpecdecError, match="1 of the 3 decoder layers have relative biases"):
-        checkpoints.load(tmp_path / "checkpoint_7")
+    back = checkpoints.load(tmp_path / "checkpoint_7").model
+    assert back.config.relative_bias_per_layer
+    tables = [
+        back.params[stack][f"layers_{i}"]["relpos_bias"]["rel_embedding"]
+        for stack, count in (("encoder", 2), ("decoder", 3))
+        for i in range(count)
+    ]
+    changed = tables.pop()
+    for table, stack in zip(tables, ("encoder",) * 2 + ("decoder",) * 2, strict=True):
+        np.testing.assert_array_equal(
+            table, model_1_1.params[stack]["relpos_bias"]["rel_embedding"]
+        )
+    assert np.flatnonzero(changed - tables[-1]).tolist() == [5]
+
+
+@pytest.mark.parametrize("form", [t5x_legacy, orbax_folder])
+def test_umt5_is_written_as_scalable_t5_has_it(form, tmp_path):
+    """Heads apart and a table in every layer: that network is T5X's only one of this form."""
+    model = random_t5(CONFIGS["umT5"])
+    bundle.save(tmp_path / "ours", model)
+    opened = checkpoints.open_checkpoint(tmp_path / "ours")
+    form.write(tmp_path / "checkpoint_3", opened, dtype="float32")
+    assert checkpoints.open_checkpoint(tmp_path / "checkpoint_3").detail == "heads apart"
+    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": str(tmp_path / "checkpoint_3")}}
+    name = "decoder.layers_1.self_attention.out.kernel"
+    if form is t5x_legacy:
+        spec["path"] = f"target.{name}"
+    else:
+        base = {"driver": "ocdbt", "base": f"file://{tmp_path / 'checkpoint_3/state'}/"}
+        spec["kvstore"] = {**base, "path": f"target.{name}/"}
+    kernel = model.params["decoder"]["layers_1"]["self_attention"]["out"]["kernel"]
+    np.testing.assert_array_equal(ts.open(spec).result().read().result(), kernel.reshape(2, 3, 8))
 
 
 def test_a_stack_is_read_once(model_1_1, tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ SIZES = {
 CONFIGS = {
     "1.0": T5Config(**SIZES, logits_via_embedding=True),
     "1.1": T5Config(**SIZES, mlp_activations=("gelu", "linear")),
+    "umT5": T5Config(**SIZES, mlp_activations=("gelu", "linear"), relative_bias_per_layer=True),
 }
 
 
