@@ -81,7 +81,12 @@ def _add(commands, name: str, command: Command, summary: str) -> argparse.Argume
 
 def _models(flags: argparse.ArgumentParser, shape: str | None = None) -> None:
     flags.add_argument("--target", default="ende_target", help="path or shipped name of the target")
-    flags.add_argument("--draft", default="ende_draft", help="path or shipped name of the draft")
+    flags.add_argument(
+        "--draft",
+        default="ende_draft",
+        help="path or shipped name of the draft; uniform, lookup (copies from the source and the "
+        "text so far), or lookup+NAME",
+    )
     flags.add_argument(
         "--shape",
         default=shape,
@@ -95,6 +100,10 @@ def _decoding(flags: argparse.ArgumentParser, *, gamma: int = 7, max_tokens: int
     flags.add_argument("--temperature", type=float, default=0.0, help="0 is argmax (0)")
     flags.add_argument("--top_k", type=int, default=0, help="0 is off (0)")
     flags.add_argument("--top_p", type=float, default=1.0, help="1 is off (1)")
+    same = "of the draft alone (the target's)"
+    flags.add_argument("--draft_temperature", type=float, help=same)
+    flags.add_argument("--draft_top_k", type=int, help=same)
+    flags.add_argument("--draft_top_p", type=float, help=same)
     flags.add_argument(
         "--rule", default="rejection", help="rejection, block or coupled (rejection)"
     )
@@ -108,7 +117,10 @@ def _decoding(flags: argparse.ArgumentParser, *, gamma: int = 7, max_tokens: int
 def _settings(arguments: argparse.Namespace, **changes):
     from specdec_jax.generate import Settings
 
-    names = ("gamma", "temperature", "top_k", "top_p", "rule", "max_tokens", "batch_size", "seed")
+    names = (
+        *("gamma", "temperature", "top_k", "top_p", "rule", "max_tokens", "batch_size", "seed"),
+        *("draft_temperature", "draft_top_k", "draft_top_p"),
+    )
     return Settings(**{name: getattr(arguments, name) for name in names} | changes)
 
 

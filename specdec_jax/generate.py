@@ -7,14 +7,23 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specdec_jax import checkpoints, text
-from specdec_jax.decoding import Decoded, Finish, Options, autoregressive, request, speculative
-from specdec_jax.drafts import ModelDraft
+from specdec_jax.decoding import (
+    Decoded,
+    Draft,
+    Finish,
+    Options,
+    autoregressive,
+    request,
+    speculative,
+)
+from specdec_jax.drafts import LookupDraft, ModelDraft, UniformDraft
 from specdec_jax.errors import SpecdecError
 from specdec_jax.sampling import Sampling, sampling
 from specdec_jax.t5 import T5, expand, prepare, preset
@@ -28,12 +37,12 @@ class Pair:
     """A target, its draft (None for plain decoding) and their common vocabulary."""
 
     target: T5
-    draft: ModelDraft | None
+    draft: Draft | None
     vocabulary: text.AnyVocabulary
     target_shape: str
     """The target's sizes, and its own ones where it was enlarged."""
     draft_shape: str | None
-    """The draft's sizes."""
+    """The draft's sizes, or its name where it is no model."""
 
     @property
     def enlarged(self) -> bool:
@@ -50,6 +59,9 @@ class Settings:
         temperature: 0 is argmax.
         top_k: 0 is off.
         top_p: 1 is off.
+        draft_temperature: the draft's own; None is the target's. Any setting is exact.
+        draft_top_k: likewise.
+        draft_top_p: likewise.
         rule: see `specdec_jax.sampling.RULES`.
         lenience: in (0, 1]; below 1, the output is no longer the target's.
         max_tokens: of a line's output, end token included.
@@ -65,6 +77,9 @@ class Settings:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    draft_temperature: float | None = None
+    draft_top_k: int | None = None
+    draft_top_p: float | None = None
     rule: str = "rejection"
     lenience: float = 1.0
     max_tokens: int = 128
@@ -84,10 +99,20 @@ class Settings:
             raise SpecdecError(f"seed is {self.seed}, but must be in 0 .. {2**32 - 1}.")
         self.options(text.EOS_ID)
         self.sampling(1)
+        self.draft_sampling(1)
 
     def sampling(self, batch: int) -> Sampling:
         """Return how the rows of a batch choose their tokens."""
         return sampling(batch, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
+    def draft_sampling(self, batch: int) -> Sampling:
+        """Return how the draft chooses its guesses."""
+
+        def own(name: str) -> Any:
+            value = getattr(self, f"draft_{name}")
+            return getattr(self, name) if value is None else value
+
+        return sampling(batch, **{name: own(name) for name in ("temperature", "top_k", "top_p")})
 
     def options(self, eos_id: int) -> Options:
         """Return the part that is compiled in."""
@@ -141,7 +166,9 @@ def load_pair(
 
     Args:
         target: the model to be decoded.
-        draft: the model that guesses; None for plain decoding.
+        draft: the model that guesses; None for plain decoding. Two drafts need no model:
+            ``uniform`` guesses at random, and ``lookup`` copies from the source and the text so
+            far. ``lookup+NAME`` copies where it can and asks the draft NAME elsewhere.
         shape: a preset (``base``, say) to whose sizes the target is enlarged, at unchanged outputs:
             for measuring what a large target would gain.
 
@@ -157,12 +184,23 @@ def load_pair(
         described = f"{model.config.describe()} (enlarged from {described})"
     guesser, draft_described = None, None
     if draft is not None:
-        other = checkpoints.load(draft)
-        text.same_vocabulary(vocabulary, _vocabulary(other, draft))
-        draft_described = other.model.config.describe()
-        guesser = ModelDraft(prepare(dataclasses.replace(other.model, vocab_size=vocabulary.size)))
+        guesser, draft_described = _draft(draft, vocabulary)
     model = dataclasses.replace(model, vocab_size=vocabulary.size)
     return Pair(prepare(model), guesser, vocabulary, described, draft_described)
+
+
+def _draft(name: str, vocabulary: text.AnyVocabulary) -> tuple[Draft, str]:
+    """Return a draft and what to call it."""
+    if name == "uniform":
+        return UniformDraft(vocabulary.size), name
+    first, plus, rest = name.partition("+")
+    if first == "lookup":
+        otherwise, described = _draft(rest if plus else "uniform", vocabulary)
+        return LookupDraft(otherwise), f"{first}+{described}" if plus else first
+    loaded = checkpoints.load(name)
+    text.same_vocabulary(vocabulary, _vocabulary(loaded, name))
+    model = prepare(dataclasses.replace(loaded.model, vocab_size=vocabulary.size))
+    return ModelDraft(model), loaded.model.config.describe()
 
 
 def _vocabulary(loaded: checkpoints.Loaded, name: str) -> text.AnyVocabulary:
@@ -197,6 +235,7 @@ def decode(
         max_tokens=settings.max_tokens,
         limits=limits,
         settings=settings.sampling(source.shape[0]),
+        draft_settings=settings.draft_sampling(source.shape[0]),
     )
     if settings.gamma == 0:
         return autoregressive(pair.target, jnp.asarray(source), asked, options)

@@ -22,7 +22,7 @@ ARROWS = {
     },
     "bench": {
         # Above everything that it times.
-        *("generate", "t5", "decoding", "theory", "sampling", "checkpoints"),
+        *("generate", "t5", "drafts", "decoding", "theory", "sampling", "checkpoints"),
         *("files", "text", "errors"),
     },
     "generate": {"t5", "drafts", "decoding", "checkpoints", "sampling", "text", "errors"},

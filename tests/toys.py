@@ -26,7 +26,7 @@ from specdec_jax.decoding import (
     speculative,
 )
 from specdec_jax.drafts import ModelDraft
-from specdec_jax.sampling import RULES
+from specdec_jax.sampling import RULES, argmax
 
 EOS = 1
 
@@ -118,6 +118,13 @@ def counter(ends, vocab_size):
 def certain(tokens, vocab_size):
     """Logits of one possible token; finite, as a network's are, and exp(-1e9) is 0."""
     return jnp.where(jnp.arange(vocab_size) == tokens[..., None], 0.0, -1e9)
+
+
+def favourite(index, logits):
+    """A `Choose` that also counts: q is one-hot."""
+    del index
+    token = argmax(logits[:, None])[:, 0]
+    return token, jax.nn.one_hot(token, logits.shape[-1])
 
 
 @jax.tree_util.register_dataclass

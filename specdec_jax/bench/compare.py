@@ -12,7 +12,14 @@ import numpy as np
 from tqdm import tqdm
 
 from specdec_jax import text, theory
-from specdec_jax.bench.timing import Spread, StepCosts, in_turns, start, step_costs
+from specdec_jax.bench.timing import (
+    Spread,
+    StepCosts,
+    guessing_model,
+    in_turns,
+    start,
+    step_costs,
+)
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Line, Pair, Settings, decode, unpack
 
@@ -74,7 +81,7 @@ def compare(
     encoded = sources(pair, lines, prefix, settings.batch_size)
     size = settings.batch_size
     ways = {"plain": dataclasses.replace(settings, gamma=0), "speculative": settings}
-    models = {"target encoder": pair.target, "draft encoder": pair.draft.model}
+    models = {"target encoder": pair.target, "draft encoder": guessing_model(pair.draft)}
 
     def calls(index: int) -> dict[str, Callable[[], Any]]:
         numbers = np.arange(index * size, (index + 1) * size)
@@ -86,7 +93,9 @@ def compare(
         }
         tokens = jnp.asarray(batch)
         return decodes | {
-            name: functools.partial(start, model, tokens) for name, model in models.items()
+            name: functools.partial(start, model, tokens)
+            for name, model in models.items()
+            if model is not None
         }
 
     warm = set()
@@ -110,7 +119,10 @@ def compare(
         yield LineResult(
             plain=unpack(decoded["plain"], part, pair.vocabulary),
             speculative=unpack(decoded["speculative"], part, pair.vocabulary),
-            **{f"seconds_{name.replace(' ', '_')}": seconds for name, seconds in timed.items()},
+            seconds_plain=timed["plain"],
+            seconds_speculative=timed["speculative"],
+            seconds_target_encoder=timed["target encoder"],
+            seconds_draft_encoder=timed.get("draft encoder", [0.0]),
         )
 
 
@@ -176,7 +188,7 @@ def summarise(
 
 
 def _predict(tokens: float, gamma: int, costs: StepCosts) -> float | None:
-    if min(costs.target_step.median, costs.draft_step.median, costs.verify.median) <= 0:
+    if min(costs.target_step.median, costs.verify.median) <= 0 or costs.draft_step.median < 0:
         return None
     return float(theory.walltime_improvement_from_tokens(tokens, gamma=gamma, c=costs.c, v=costs.v))
 

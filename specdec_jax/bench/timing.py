@@ -15,7 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specdec_jax.decoding import Decoded, Options, autoregressive, request, speculative
+from specdec_jax.decoding import (
+    Decoded,
+    Draft,
+    LanguageModel,
+    Options,
+    autoregressive,
+    request,
+    speculative,
+)
+from specdec_jax.drafts import LookupDraft, ModelDraft
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Pair
 from specdec_jax.sampling import sampling
@@ -68,7 +77,8 @@ class StepCosts:
 
     Attributes:
         target_step: seconds of one round of plain decoding: a token through the target, and chosen.
-        draft_step: the same of the draft, which is what a guess costs.
+        draft_step: the same of the draft's model, which is what a guess costs; 0 where the draft
+            runs no model, and what it does instead is part of `verify`.
         verify: seconds of a speculative round without its gamma guesses.
         c: draft_step / target_step (Definition 3.7 of arXiv:2211.17192).
         v: verify / target_step; Theorem 3.8 assumes 1.
@@ -79,6 +89,13 @@ class StepCosts:
     verify: Spread
     c: float
     v: float
+
+
+def guessing_model(draft: Draft) -> LanguageModel | None:
+    """Return the model that a draft runs for each guess, or None where it runs none."""
+    while isinstance(draft, LookupDraft):
+        draft = draft.otherwise
+    return draft.model if isinstance(draft, ModelDraft) else None
 
 
 SHORT, LONG = 4, 36
@@ -100,7 +117,7 @@ def step_costs(
     tokens = jnp.asarray(source)
     settings = sampling(batch, temperature=temperature)
     plain, spec = (Options(max_tokens=LONG, gamma=g, eos_id=-1) for g in (0, gamma))
-    draft = pair.draft
+    draft, guesser = pair.draft, guessing_model(pair.draft)
 
     def asked(limit: int):
         key = jax.random.key(0)
@@ -110,7 +127,8 @@ def step_costs(
     calls: dict[str, Callable[[], Decoded]] = {}
     for limit, what in requests.items():
         calls[f"target {limit}"] = lambda r=what: autoregressive(pair.target, tokens, r, plain)
-        calls[f"draft {limit}"] = lambda r=what: autoregressive(draft.model, tokens, r, plain)
+        if guesser is not None:
+            calls[f"draft {limit}"] = lambda r=what: autoregressive(guesser, tokens, r, plain)
         calls[f"round {limit}"] = lambda r=what: speculative(pair.target, draft, tokens, r, spec)
     times = in_turns(calls, repeats=repeats)
 
@@ -122,7 +140,8 @@ def step_costs(
         )
         return np.subtract(times[f"{name} {LONG}"], times[f"{name} {SHORT}"]) / runs
 
-    target, guess = slope("target"), slope("draft")
+    target = slope("target")
+    guess = np.zeros_like(target) if guesser is None else slope("draft")
     verify = slope("round") - gamma * guess
     return StepCosts(
         target_step=Spread.of(target.tolist()),

@@ -11,7 +11,7 @@ import numpy as np
 
 from specdec_jax import text
 from specdec_jax.bench.demo import BLUE, GREEN, PLAIN, RED
-from specdec_jax.bench.timing import in_turns, start, step_costs
+from specdec_jax.bench.timing import guessing_model, in_turns, start, step_costs
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Pair, Settings, generate
 
@@ -31,12 +31,17 @@ def trace(pair: Pair, line: str, settings: Settings) -> list[dict[str, Any]]:
         raise SpecdecError("A trace needs a draft: name one.")
     prefix = text.prefix("ende")
     source = text.encode_batch(pair.vocabulary, [prefix + line])
-    models = {"target_encoder": pair.target, "draft_encoder": pair.draft.model}
+    models = {"target_encoder": pair.target, "draft_encoder": guessing_model(pair.draft)}
     tokens = jnp.asarray(source)
     timed = in_turns(
-        {name: functools.partial(start, model, tokens) for name, model in models.items()}, repeats=5
+        {
+            name: functools.partial(start, model, tokens)
+            for name, model in models.items()
+            if model is not None
+        },
+        repeats=5,
     )
-    encoders = {name: float(np.median(seconds)) for name, seconds in timed.items()}
+    encoders = {name: float(np.median(timed.get(name, 0.0))) for name in models}
     records = []
     for gamma in dict.fromkeys((settings.gamma, *GAMMAS)):
         way = dataclasses.replace(settings, gamma=gamma, record=True)

@@ -9,16 +9,9 @@ import toys
 
 from specdec_jax.decoding import Options, request, speculative
 from specdec_jax.drafts import ModelDraft, UniformDraft
-from specdec_jax.sampling import argmax, sampling
+from specdec_jax.sampling import sampling
 
 GAMMA = 3
-
-
-def favourite(index, logits):
-    """A `Choose` that also counts: q is one-hot."""
-    del index
-    token = argmax(logits[:, None])[:, 0]
-    return token, jax.nn.one_hot(token, logits.shape[-1])
 
 
 def continued(model, source, text, count):
@@ -41,7 +34,7 @@ def test_a_model_draft_guesses_what_its_model_says():
     position = np.array([0, 2, 1])
     prompt = jnp.asarray(sequence[:, :3])
     state = draft.start(toys.sources(rows), prompt, 16)
-    propose = jax.jit(functools.partial(draft.propose, choose=favourite, gamma=GAMMA))
+    propose = jax.jit(functools.partial(draft.propose, choose=toys.favourite, gamma=GAMMA))
     for move in ((1, 4, 2), (4, 4, 1), (4, 1, 3)):
         at = jnp.asarray(position, jnp.int32)
         proposal, state = propose(state, jnp.asarray(sequence), at)
