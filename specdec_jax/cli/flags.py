@@ -1,0 +1,101 @@
+"""Flags and readers that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from specdec_jax.errors import SpecdecError
+
+Command = Callable[[argparse.Namespace], int]
+OK, USAGE, INTERRUPTED = 0, 2, 130
+
+
+def add(commands, name: str, command: Command, summary: str) -> argparse.ArgumentParser:
+    """Add a command, and return its parser."""
+    added = commands.add_parser(name, help=summary, description=summary)
+    added.set_defaults(command=command)
+    return added
+
+
+def model_flags(flags: argparse.ArgumentParser, shape: str | None = None) -> None:
+    """Add the flags that name the models; `shape` is the default of --shape."""
+    flags.add_argument("--target", default="ende_target", help="path or shipped name of the target")
+    flags.add_argument(
+        "--draft",
+        default="ende_draft",
+        help="path or shipped name of the draft; uniform, lookup (copies from the source and the "
+        "text so far), or lookup+NAME",
+    )
+    flags.add_argument(
+        "--shape",
+        default=shape,
+        help="enlarge the target to this T5's sizes (small, base, large), at unchanged outputs; "
+        f"'own' leaves it (default: {shape or 'own'})",
+    )
+
+
+def decoding_flags(
+    flags: argparse.ArgumentParser, *, gamma: int = 7, max_tokens: int = 128
+) -> None:
+    """Add the flags of `Settings`."""
+    flags.add_argument("--gamma", type=int, default=gamma, help=f"guesses a round ({gamma})")
+    flags.add_argument("--temperature", type=float, default=0.0, help="0 is argmax (0)")
+    flags.add_argument("--top_k", type=int, default=0, help="0 is off (0)")
+    flags.add_argument("--top_p", type=float, default=1.0, help="1 is off (1)")
+    same = "of the draft alone (the target's)"
+    flags.add_argument("--draft_temperature", type=float, help=same)
+    flags.add_argument("--draft_top_k", type=int, help=same)
+    flags.add_argument("--draft_top_p", type=float, help=same)
+    flags.add_argument(
+        "--rule", default="rejection", help="rejection, block or coupled (rejection)"
+    )
+    flags.add_argument(
+        "--max_tokens", type=int, default=max_tokens, help=f"of an output ({max_tokens})"
+    )
+    flags.add_argument("--batch_size", type=int, default=1, help="lines decoded together (1)")
+    flags.add_argument("--seed", type=int, default=0, help="of all samples (0)")
+
+
+def settings_of(arguments: argparse.Namespace, **changes):
+    """Return the `Settings` that the flags say, with some changed."""
+    from specdec_jax.generate import Settings
+
+    names = (
+        *("gamma", "temperature", "top_k", "top_p", "rule", "max_tokens", "batch_size", "seed"),
+        *("draft_temperature", "draft_top_k", "draft_top_p"),
+    )
+    return Settings(**{name: getattr(arguments, name) for name in names} | changes)
+
+
+def pair_of(arguments: argparse.Namespace, *, plain: bool = False):
+    """Load the models that the flags name."""
+    from specdec_jax.generate import load_pair
+
+    shape = None if arguments.shape in (None, "own") else arguments.shape
+    return load_pair(arguments.target, None if plain else arguments.draft, shape=shape)
+
+
+def require_positive(arguments: argparse.Namespace, *names: str) -> None:
+    """Raises `SpecdecError` where one of these flags is below 1."""
+    for name in names:
+        if getattr(arguments, name) < 1:
+            raise SpecdecError(f"--{name} is {getattr(arguments, name)}, but must be at least 1.")
+
+
+def read_json(path: Path):
+    """Read a record.
+
+    Raises:
+        SpecdecError: there is none, or it is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecdecError(
+            f"There is no record at {path}; give the file of an earlier run."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise SpecdecError(f"{path} is not a JSON record ({error}); give another file.") from error
