@@ -32,6 +32,8 @@ def merge(target: str, draft: str, destination: str, *, dtype: str = "float32") 
             cannot be written.
     """
     first, second = open_checkpoint(target), open_checkpoint(draft)
+    if any(name.startswith(f"{DRAFT}/") for name in first.tensors):
+        raise SpecdecError(f"{target} has a draft already: give the target's own checkpoint.")
     below = {f"{DRAFT}/{name}": tensor for name, tensor in second.tensors.items()}
     joint = dataclasses.replace(first, tensors={**first.tensors, **below})
     t5x_legacy.write(Path(destination), joint, dtype=dtype)

@@ -4,6 +4,15 @@ import pytest
 pytest.importorskip("t5x", reason="T5X is not installed: run scripts/install_t5x.py")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Tiny models are decoded in less time than XLA needs to optimize their programs."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(autouse=True)
 def t5x_arithmetic():
     """T5X mixes dtypes freely, so the strict setting of the other tests is lifted."""

@@ -5,7 +5,8 @@ process, whose flags and gin bindings it uses up. So the import is done once, be
 
     python forked_infer.py RUNS.json
 
-RUNS.json is a list of {"module": .., "arguments": [..], "log": FILE}; prints the exit statuses.
+RUNS.json is a list of {"module": .., "arguments": [..], "log": FILE, "devices": N, "quick": ..};
+quick runs are compiled without optimization. Prints the exit statuses.
 """
 
 import importlib
@@ -15,12 +16,17 @@ import runpy
 import sys
 import traceback
 
+import jax
 
-def run(module, arguments, log):
-    """Become `python -m module arguments`."""
+
+def run(module, arguments, log, devices, quick):
+    """Become `python -m module arguments`, on so many devices."""
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(target, 1)
     os.dup2(target, 2)
+    # XLA reads it when the first device is asked for, which no import does.
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+    jax.config.update("jax_disable_most_optimizations", quick)
     sys.argv = [module, *arguments]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -39,6 +45,11 @@ def main():
         importlib.import_module(name)
         # Only its imports are wanted: run as __main__, it defines its flags for the first time.
         sys.modules.pop(name)
+    # What the gin files and the tasks import.
+    for name in ("specdec_jax.t5x_plugin.checkpoints", "specdec_jax.t5x_plugin.tasks"):
+        importlib.import_module(name)
+    for name in ("tensorflow_text", "tensorflow_datasets", "sacrebleu"):
+        importlib.import_module(name)
     statuses = []
     for entry in runs:
         child = os.fork()
@@ -47,7 +58,9 @@ def main():
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(int(status))
-        statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        _, code, usage = os.wait4(child, 0)
+        print(f"{entry['log']}: {usage.ru_utime:.1f} s", file=sys.stderr)
+        statuses.append(os.waitstatus_to_exitcode(code))
     print(json.dumps(statuses))
 
 

@@ -1,5 +1,10 @@
-"""Whole runs of `python -m t5x.infer` and `t5x.eval` with the gin files of this repository."""
+"""Whole runs of `python -m t5x.infer` and `t5x.eval` with the gin files of this repository.
 
+The demonstration runs on the shipped pair, by the very commands of its script. The other runs are
+of tiny models: a target of 8 heads, which 8 devices can share, and a draft of 6, which they cannot.
+"""
+
+import dataclasses
 import json
 import os
 import subprocess
@@ -8,143 +13,209 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 
-from specdec_jax.checkpoints.convert import convert
+from specdec_jax.checkpoints import convert
+from specdec_jax.checkpoints.bundle import save
+from specdec_jax.t5.expand import expand
+from specdec_jax.t5.model import t5
 from specdec_jax.t5x_plugin import compare
 
 ROOT = Path(__file__).parents[2]
-RUNS = ROOT / "gin_configs/runs"
-LENGTHS = "{'inputs': 64, 'targets': 32}"
-TWO_DECODES = """
-from __gin__ import dynamic_registration
-from t5x import models as t5x_models
-t5x_models.DecoderParams:
-  num_decodes = 2
-  return_all_decodes = True
+ROWS = 12
+LENGTHS = "TASK_FEATURE_LENGTHS={'inputs': 48, 'targets': 24}"
+CONFIG = dataclasses.replace(tiny.CONFIG, vocab_size=2048)
+HEADS = {"target": 8, "draft": 6}
+SAMPLED = ["TEMPERATURE=0.7", "TOPK=20", "NUM_DECODES=2", "RETURN_ALL_DECODES=True"]
+# Data times model axis; on a CPU, T5X reads it from the submesh alone.
+MESHES = [(1, 8), (4, 2), (8, 1)]
+# Stands in for Python where the demonstration calls it: writes the command down.
+RECORDER = """#!{python}
+import json, sys
+with open({log!r}, "a") as file:
+    file.write(json.dumps(sys.argv[1:]) + "\\n")
 """
-SAMPLED = ["TEMPERATURE=0.7", "TOPK=20"]
 
 pytestmark = pytest.mark.slow
 
 
-def forked(folder, runs, **environment):
-    """Run them all; each is a name, a module, and its arguments."""
-    entries = []
-    for name, module, arguments in runs:
-        (folder / name).mkdir()
-        log = str(folder / name / "log")
-        entries.append({"module": module, "arguments": arguments, "log": log})
+def tiny_gin():
+    """The gin files of the shipped pair, with the sizes of the tiny one."""
+    lines = [
+        "from __gin__ import dynamic_registration",
+        "from specdec_jax.t5x_plugin import network",
+        "include 'gin_configs/targets/ende.gin'",
+        "include 'gin_configs/drafts/ende.gin'",
+    ]
+    for role, scope in (("target", ""), ("draft", "draft/")):
+        sizes = dataclasses.asdict(dataclasses.replace(CONFIG, num_heads=HEADS[role]))
+        names = ("emb_dim", "num_heads", "head_dim", "mlp_dim", "num_encoder_layers")
+        names += ("num_decoder_layers", "logits_via_embedding")
+        lines += [f"{scope}network.T5Config.{name} = {sizes[name]}" for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def write_models(folder):
+    """Write the tiny pair in both of T5X's formats; the draft is a noisy copy of the target."""
+    params = tiny.params(CONFIG)
+    for role, tree in (("target", params), ("draft", tiny.noisy(params, noise=0.03))):
+        grown = expand(t5(tree, CONFIG), dataclasses.replace(CONFIG, num_heads=HEADS[role]))
+        save(folder / role, grown, dtype="float32")
+        for form in ("t5x", "orbax"):
+            convert.convert(folder / role, folder / form / role / "checkpoint_7", format=form)
+
+
+def demo_commands(folder):
+    """Run the demonstration's script with an interpreter that writes its calls down."""
+    log = folder / "calls"
+    recorder = folder / "python"
+    recorder.write_text(RECORDER.format(python=sys.executable, log=str(log)))
+    recorder.chmod(0o755)
+    out = folder / "demo"
+    command = [ROOT / "scripts/t5x_infer_demo.sh", "--limit", str(ROWS), "--out", out]
+    command += ["--json", folder / "demo.json", "--", f"--gin.{LENGTHS}"]
+    subprocess.run(command, env={**os.environ, "PYTHON": str(recorder)}, check=True)
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    modules = [call[1] for call in calls]
+    assert modules == ["specdec_jax"] * 2 + ["t5x.infer"] * 2 + ["specdec_jax.t5x_plugin.compare"]
+    for _, _, verb, source, destination, *flags in calls[:2]:
+        assert (verb, flags) == ("convert", ["--format", "t5x", "--dtype", "float32"])
+        convert.convert(source, destination, format="t5x", dtype="float32")
+    runs = {
+        name: {"module": call[1], "arguments": call[2:], "log": str(out / name / "log")}
+        for name, call in zip(("infer_baseline", "infer_speculative"), calls[2:4], strict=True)
+    }
+    return runs, calls[4][2:]
+
+
+def tiny_run(folder, name, run, *extra, target="t5x", draft="t5x", devices=1, module="infer"):
+    """One run with a gin file of this repository; returns its entry for forked_infer."""
+    (folder / name).mkdir()
+    bindings = [
+        "MIXTURE_OR_TASK_NAME='specdec_debian_ende'",
+        LENGTHS,
+        f"{module.upper()}_OUTPUT_DIR='{folder / name}'",
+        f"CHECKPOINT_PATH='{folder / target / 'target/checkpoint_7'}'",
+        f"DRAFT_CHECKPOINT_PATH='{folder / draft / 'draft/checkpoint_7'}'",
+        "DTYPE='float32'",
+        "BATCH_SIZE=8",
+        "GAMMA=2",
+        *(["write_inferences_to_file.output_ids=True"] if module == "infer" else []),
+        *extra,
+    ]
+    files = [ROOT / "gin_configs/runs" / f"{run}.gin", folder / "tiny.gin"]
+    arguments = [f"--gin_search_paths={ROOT}", *(f"--gin_file={file}" for file in files)]
+    arguments += [f"--gin.{binding}" for binding in bindings]
+    log = str(folder / name / "log")
+    entry = {"module": f"t5x.{module}", "arguments": arguments, "log": log}
+    return {**entry, "devices": devices, "quick": True}
+
+
+def mesh_name(data, model):
+    return f"mesh_{data}_{model}"
+
+
+def on_mesh(_, model):
+    partitioner = "partitioning.PjitPartitioner"
+    return [
+        f"{partitioner}.num_partitions=None",
+        f"{partitioner}.model_parallel_submesh=(1, {model}, 1, 1)",
+    ]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Run everything; returns the folder, and by name of the run its exit status and log."""
+    folder = tmp_path_factory.mktemp("runs")
+    lines = (ROOT / "tests/data/ende_200.tsv").read_text(encoding="utf-8").splitlines()
+    (folder / "debian_ende.test.tsv").write_text("\n".join(lines[:ROWS]) + "\n", encoding="utf-8")
+    write_models(folder)
+    (folder / "tiny.gin").write_text(tiny_gin())
+    demo, comparison = demo_commands(folder)
+    runs = {
+        **{name: {**run, "devices": 1, "quick": False} for name, run in demo.items()},
+        "plain": tiny_run(folder, "plain", "infer_baseline"),
+        **{
+            mesh_name(*mesh): tiny_run(
+                folder, mesh_name(*mesh), "infer_speculative", *on_mesh(*mesh), devices=8
+            )
+            for mesh in MESHES
+        },
+        "plain_two": tiny_run(folder, "plain_two", "infer_baseline", *SAMPLED),
+        "coupled_two": tiny_run(
+            folder, "coupled_two", "infer_speculative", "RULE='coupled'", *SAMPLED, target="orbax"
+        ),
+        "no_draft": tiny_run(folder, "no_draft", "infer_speculative", draft="absent"),
+        "eval": tiny_run(folder, "eval", "eval_speculative", module="eval"),
+    }
     listed = folder / "runs.json"
-    listed.write_text(json.dumps(entries))
-    done = subprocess.run(
+    listed.write_text(json.dumps(list(runs.values())))
+    finished = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("forked_infer.py")), str(listed)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SPECDEC_DATA": str(folder), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPECDEC_DATA": str(folder)},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    return dict(
-        zip([name for name, *_ in runs], json.loads(done.stdout.splitlines()[-1]), strict=True)
-    )
+    print(finished.stderr[-2000:])
+    statuses = json.loads(finished.stdout.splitlines()[-1])
+    logs = [Path(run["log"]).read_text(encoding="utf-8") for run in runs.values()]
+    return folder, dict(zip(runs, zip(statuses, logs, strict=True), strict=True)), comparison
 
 
-def infer(folder, name, files, target, *, draft=None, extra=()):
-    bindings = [
-        "MIXTURE_OR_TASK_NAME='specdec_debian_ende'",
-        f"TASK_FEATURE_LENGTHS={LENGTHS}",
-        f"INFER_OUTPUT_DIR='{folder / name}'",
-        f"CHECKPOINT_PATH='{target}'",
-        "DTYPE='float32'",
-        "BATCH_SIZE=8",
-        "write_inferences_to_file.output_ids=True",
-        *([f"DRAFT_CHECKPOINT_PATH='{draft}'"] if draft else []),
-        *extra,
-    ]
-    arguments = [f"--gin_search_paths={ROOT}", *(f"--gin_file={file}" for file in files)]
-    return name, "t5x.infer", [*arguments, *(f"--gin.{binding}" for binding in bindings)]
+def read(done, first, second):
+    """Compare two runs that ended well."""
+    folder, runs, _ = done
+    for name in (first, second):
+        status, log = runs[name]
+        assert status == 0, log[-3000:]
+    return compare.compare(folder / first, folder / second)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    lines = (ROOT / "tests/data/ende_200.tsv").read_text(encoding="utf-8").splitlines()
-    (folder / "debian_ende.test.tsv").write_text("\n".join(lines[:20]) + "\n", encoding="utf-8")
-    for role in ("target", "draft"):
-        for form in ("t5x", "orbax"):
-            convert(
-                f"ende_{role}", folder / form / role / "checkpoint_7", format=form, dtype="float32"
-            )
-    (folder / "two.gin").write_text(TWO_DECODES)
-    return folder
+def test_the_demonstration_with_the_shipped_pair(done, capsys):
+    folder, runs, comparison = done
+    for name in ("infer_baseline", "infer_speculative"):
+        assert runs[name][0] == 0, runs[name][1][-3000:]
+    assert compare.main(comparison) == 0
+    assert f"identical {ROWS}/{ROWS}" in capsys.readouterr().out
+    found = json.loads((folder / "demo.json").read_text())
+    assert found["rows"] == found["identical"] == ROWS
+    assert found["tokens_per_run"] > 1
+    assert {"seconds_plain", "seconds_speculative"} <= found.keys()
+    example = compare.rows(folder / "demo/infer_speculative")[0]
+    counts = {"scores", "target_runs", "drafted", "accepted", "mean_accepted_length"}
+    assert set(example["aux"]) == counts
 
 
-def test_infer_and_eval_with_the_shipped_pair(folder):
-    plain = [RUNS / "infer_baseline.gin", "gin_configs/targets/ende.gin"]
-    draft = "gin_configs/drafts/ende.gin"
-    ours = [RUNS / "infer_speculative.gin", "gin_configs/targets/ende.gin", draft]
-    legacy, orbax = (
-        {role: folder / form / role / "checkpoint_7" for role in ("target", "draft")}
-        for form in ("t5x", "orbax")
-    )
-    two = ["default_decoder_params=@t5x_models.DecoderParams()"]
-    evaluation = [
-        f"--gin_search_paths={ROOT}",
-        *(f"--gin_file={f}" for f in (RUNS / "eval_speculative.gin", *ours[1:])),
-        "--gin.MIXTURE_OR_TASK_NAME='specdec_debian_ende'",
-        f"--gin.TASK_FEATURE_LENGTHS={LENGTHS}",
-        f"--gin.EVAL_OUTPUT_DIR='{folder / 'eval'}'",
-        f"--gin.CHECKPOINT_PATH='{legacy['target']}'",
-        f"--gin.DRAFT_CHECKPOINT_PATH='{legacy['draft']}'",
-        "--gin.DTYPE='float32'",
-        "--gin.BATCH_SIZE=8",
-    ]
-    statuses = forked(
-        folder,
-        [
-            infer(folder, "plain", plain, legacy["target"]),
-            infer(folder, "greedy", ours, orbax["target"], draft=legacy["draft"]),
-            infer(
-                folder,
-                "plain_two",
-                [*plain, folder / "two.gin"],
-                legacy["target"],
-                extra=[*SAMPLED, *(f"t5x_models.EncoderDecoderModel.{b}" for b in two)],
-            ),
-            infer(
-                folder,
-                "coupled_two",
-                [*ours, folder / "two.gin"],
-                legacy["target"],
-                draft=legacy["draft"],
-                extra=[
-                    *SAMPLED,
-                    "RULE='coupled'",
-                    *(f"models.SpeculativeEncoderDecoderModel.{b}" for b in two),
-                ],
-            ),
-            infer(folder, "no_draft", ours, legacy["target"], draft=folder / "absent"),
-            ("eval", "t5x.eval", evaluation),
-        ],
-    )
-    log = (folder / "no_draft/log").read_text()
-    assert statuses.pop("no_draft") == 1
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_meshes_of_eight_devices(done, mesh):
+    found = read(done, "plain", mesh_name(*mesh))
+    assert found["identical"] == found["rows"] == ROWS
+    assert found["tokens_per_run"] > 1.1
+    log = done[1][mesh_name(*mesh)][1]
+    assert f"global_mesh devices shape: {mesh}" in log
+    assert "The draft is replicated on all devices: its 6 heads" in log
+
+
+def test_samples_of_two_decodes_from_checkpoints_of_two_formats(done):
+    found = read(done, "plain_two", "coupled_two")
+    assert found["identical"] == found["rows"] == ROWS
+    rows = compare.rows(done[0] / "coupled_two")
+    assert np.shape(rows[0]["aux"]["accepted"]) == (2,)
+    assert sum(sum(row["aux"]["accepted"]) for row in rows) > 0
+    assert any(row["prediction_tokens"][0] != row["prediction_tokens"][1] for row in rows)
+
+
+def test_a_missing_draft_ends_the_run_with_a_remedy(done):
+    status, log = done[1]["no_draft"]
+    assert status == 1
     assert "There is no draft checkpoint at" in log
-    logs = {name: (folder / name / "log").read_text()[-2000:] for name in statuses}
-    assert set(statuses.values()) == {0}, logs
-    for first, second in (("plain", "greedy"), ("plain_two", "coupled_two")):
-        found = compare.compare(folder / first, folder / second)
-        assert found["identical"] == found["rows"] == 20
-        assert found["tokens_per_run"] > 1.5
-    example = compare.rows(folder / "greedy")[0]
-    assert set(example["aux"]) == {
-        "scores",
-        "target_runs",
-        "drafted",
-        "accepted",
-        "mean_accepted_length",
-    }
-    assert np.shape(compare.rows(folder / "coupled_two")[0]["aux"]["accepted"]) == (2,)
-    metrics = list((folder / "eval").rglob("*metrics.jsonl"))
-    assert metrics, logs["eval"]
-    assert json.loads(metrics[0].read_text().splitlines()[-1])["bleu"] >= 0
+    assert "set SpeculativeCheckpointManager.draft_path to a checkpoint_N folder" in log
+
+
+def test_eval_writes_the_metrics_of_the_task(done):
+    folder, runs, _ = done
+    assert runs["eval"][0] == 0, runs["eval"][1][-3000:]
+    (metrics,) = (folder / "eval").rglob("*metrics.jsonl")
+    assert 0 <= json.loads(metrics.read_text().splitlines()[-1])["bleu"] <= 100

@@ -8,7 +8,7 @@ import pytest
 from specdec_jax.errors import SpecdecError
 from specdec_jax.t5x_plugin.noise import noise
 
-STEPS = 6
+STEPS = 3
 
 
 def step_keys(rng):
@@ -33,9 +33,8 @@ def threefry(request):
 
 
 @pytest.mark.usefixtures("threefry")
-@pytest.mark.parametrize("high", [False, True], ids=["low", "high"])
 # Odd and even totals: the original Threefry pairs the halves of the counters.
-@pytest.mark.parametrize(("rows", "vocab_size"), [(4, 33), (3, 7), (1, 1)])
+@pytest.mark.parametrize(("rows", "vocab_size", "high"), [(3, 7, False), (4, 6, True)])
 def test_rows_are_those_of_the_batch(rows, vocab_size, high):
     rng = jax.random.PRNGKey(11)
     slots = np.random.default_rng(rows).integers(1, STEPS + 1, (rows, 3))
@@ -60,7 +59,7 @@ def test_one_noise_for_all_rows_when_temperatures_differ():
 
 def test_another_generator_makes_whole_batches():
     rng = jax.random.key(3, impl="rbg")
-    slots = np.array([[1, 2], [2, 5], [6, 1]])
+    slots = np.array([[1, 2], [2, 3], [3, 1]])
     found = noise(rng, STEPS, rows=3).gumbel(jnp.asarray(slots), 10)
     np.testing.assert_array_equal(found, expected(rng, slots, 3, 10))
 

@@ -52,8 +52,9 @@ def speculative_model(config=CONFIG, draft_config=CONFIG, **options):
 def params(config=CONFIG, seed=0):
     """Random parameters, scaled so that the context decides and sequences end at various places."""
     model = plain_model(config=config)
-    variables = model.get_initial_variables(jax.random.key(seed), SHAPES)
-    tree = core.unfreeze(variables["params"])
+    # Under jit: op by op, what takes time is compiling each of them.
+    init = jax.jit(lambda key: model.get_initial_variables(key, SHAPES)["params"])
+    tree = core.unfreeze(init(jax.random.key(seed)))
     decoder = tree["decoder"]
     for name, layer in decoder.items():
         if name.startswith("layers_"):
@@ -65,17 +66,23 @@ def params(config=CONFIG, seed=0):
     return tree
 
 
-@functools.cache
-def pair(seed=0, noise=0.1):
-    """The target's parameters, and under `draft` a noisy copy, whose guesses are often right."""
-    target = params(CONFIG, seed)
-    leaves, structure = jax.tree.flatten(target)
+@functools.partial(jax.jit, static_argnames=("seed", "noise"))
+def noisy(tree, seed=0, noise=0.1):
+    """A copy whose guesses are often right, and often not."""
+    leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(jax.random.key(seed + 100), len(leaves))
-    noisy = [
+    changed = [
         x + noise * jnp.std(x) * jax.random.normal(key, x.shape)
         for x, key in zip(leaves, keys, strict=True)
     ]
-    return {**target, DRAFT: jax.tree.unflatten(structure, noisy)}
+    return jax.tree.unflatten(structure, changed)
+
+
+@functools.cache
+def pair(seed=0):
+    """The target's parameters, and under `draft` a noisy copy of them."""
+    target = params(CONFIG, seed)
+    return {**target, DRAFT: noisy(target, seed)}
 
 
 def batch(rows=6, length=20, seed=0):
