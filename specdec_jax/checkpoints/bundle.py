@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
+import jax
+import numpy as np
 
 from specdec_jax.checkpoints import native, report, tree
-from specdec_jax.checkpoints.tensors import Checkpoint, Tensor, cast, float_dtype, require_finite
+from specdec_jax.checkpoints.tensors import (
+    Checkpoint,
+    Tensor,
+    Tensors,
+    cast,
+    float_dtype,
+    require_finite,
+)
 from specdec_jax.t5.model import T5, t5
 
 
@@ -82,12 +91,12 @@ def model_of(checkpoint: Checkpoint, *, dtype: Any = "float32", finite: bool = F
     model = f"a T5 of {checkpoint.config.describe()}"
     report.check(wanted, found, where=checkpoint.path, model=model)
     leaves = {}
-    for name, tensor in checkpoint.tensors.items():
-        array = tensor.read()
+    for name, array in _read_ahead(checkpoint.tensors):
         if finite:
             require_finite(array, name=name, where=checkpoint.path)
-        # A copy: JAX may otherwise keep the numpy array, or a view of a larger one, alive.
-        leaves[name] = jnp.array(cast(array, to, name=name))
+        # Not jnp.asarray, which copies. This takes an array over that is contiguous and aligned,
+        # and it is ours alone: `read` gives a fresh one.
+        leaves[name] = jax.device_put(cast(array, to, name=name))
     vocabulary = checkpoint.vocabulary
     return Loaded(
         model=t5(tree.nest(leaves), checkpoint.config, checkpoint.vocab_size),
@@ -95,6 +104,20 @@ def model_of(checkpoint: Checkpoint, *, dtype: Any = "float32", finite: bool = F
         byte_vocabulary=vocabulary == native.BYTES,
         extra=checkpoint.extra,
     )
+
+
+def _read_ahead(tensors: Tensors) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield arrays in order, and read the next one while the caller is busy; two are held."""
+    ready: list[tuple[str, futures.Future[np.ndarray]]] = []
+    with futures.ThreadPoolExecutor(1) as thread:
+        for name, tensor in tensors.items():
+            ready.append((name, thread.submit(tensor.read)))
+            if len(ready) == 2:
+                before, future = ready.pop(0)
+                yield before, future.result()
+                del future  # it holds the array
+        for name, future in ready:
+            yield name, future.result()
 
 
 def _of_model(

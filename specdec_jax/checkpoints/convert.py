@@ -19,7 +19,7 @@ from specdec_jax.checkpoints import (
 from specdec_jax.checkpoints.tensors import FLOATS
 from specdec_jax.errors import SpecdecError
 
-_WRITERS = {
+WRITERS = {
     native.FORMAT: native.write,
     t5x_legacy.FORMAT: t5x_legacy.write,
     orbax_folder.FORMAT: orbax_folder.write,
@@ -48,7 +48,7 @@ def convert(
         SpecdecError: an unknown format, an incomplete source, the same folder twice, or what the
             format's writer raises.
     """
-    if format not in _WRITERS:
+    if format not in WRITERS:
         raise SpecdecError(f"No format is called {format!r}; the formats are {', '.join(FORMATS)}.")
     checkpoint = open_checkpoint(source)
     if checkpoint.path.resolve() == Path(destination).resolve():
@@ -60,4 +60,4 @@ def convert(
         stored = {tensor.dtype.name for tensor in checkpoint.tensors.values()}
         # bfloat16 beside float16: only float32 holds both.
         dtype = stored.pop() if len(stored) == 1 else FLOATS[0]
-    _WRITERS[format](destination, checkpoint, dtype=dtype)
+    WRITERS[format](destination, checkpoint, dtype=dtype)

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def _sharded(index: Path, reader: Any) -> dict[str, Tensor]:
 
 
 def _torch_file(path: Path) -> dict[str, Tensor]:
-    """Open a torch file by torch's loader that runs no code, mapped into memory.
+    """Open a torch file by torch's loader that runs no code, mapped into memory where it can be.
 
     Raises:
         SpecdecError: torch is not installed, or refuses the file.
@@ -126,7 +127,9 @@ def _torch_file(path: Path) -> dict[str, Tensor]:
             "that writes safetensors."
         ) from error
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        # Before version 1.6 torch wrote no archives, which alone can be mapped: the first T5s.
+        mapped = zipfile.is_zipfile(path)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch raises many kinds for a damaged or a forbidden pickle
         raise SpecdecError(
             f"{path} is damaged, or holds more than weights, which is never loaded "

@@ -65,13 +65,25 @@ def _tensor(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) ->
     def load() -> np.ndarray:
         # Not a memory map: pages of a map would count as ours until the system takes them back,
         # and a file that shrinks under a map kills the process.
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        data = np.fromfile(path, np.uint8, count=count, offset=offset)
-        if data.size != count:
-            raise SpecdecError(f"{path} was cut short while it was read; copy it again.")
+        data = _aligned(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            done = 0
+            while done < data.size:  # one call reads two gigabytes at most
+                got = file.readinto(data[done:].data)
+                if not got:
+                    raise SpecdecError(f"{path} was cut short while it was read; copy it again.")
+                done += got
         return data.view(dtype).reshape(shape)
 
     return Tensor(shape, dtype, load)
+
+
+def _aligned(count: int) -> np.ndarray:
+    """Return bytes to be filled that JAX can take over as they lie, without a copy."""
+    data = np.empty(count + _ALIGNMENT, np.uint8)
+    start = -data.ctypes.data % _ALIGNMENT
+    return data[start : start + count]
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int, int]:

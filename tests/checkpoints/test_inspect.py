@@ -180,7 +180,7 @@ def test_loading_holds_no_second_copy(tmp_path):
     size = 2 * sum(t.size for t in ones.values())
     peaks = [1024 * int(line) for line in ran.stdout.split()]
     assert len(peaks) == 3
-    # The lower bound: that what is measured is the parameters. Pages freed by an earlier load may
-    # serve a later one, so it holds for the first alone.
-    assert peaks[0] > 0.9 * size
+    # The lower bound: that what is measured is the parameters. Pages that imports or an earlier load
+    # gave back may serve, so it is half of them, and holds for the first load alone.
+    assert peaks[0] > 0.5 * size
     assert max(peaks) < 1.2 * size
