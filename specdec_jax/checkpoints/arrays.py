@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
-from specdec_jax.checkpoints.tensors import FLOATS, Tensor
+from specdec_jax.checkpoints.tensors import FLOATS, Tensor, aligned
 from specdec_jax.errors import SpecdecError
 
 _CHUNK_BYTES = 64 * 2**20  # T5X's size of a file
@@ -66,7 +66,10 @@ def open_arrays(
 def _tensor(array: ts.TensorStore, dtype: np.dtype, *, name: str, where: Path) -> Tensor:
     def read() -> np.ndarray:
         try:
-            return np.asarray(array.read().result()).view(dtype)
+            # Into memory of ours: what TensorStore allocates JAX would have to copy.
+            into = aligned(tuple(array.shape), array.dtype.numpy_dtype)
+            ts.array(into).write(array).result()
+            return into.view(dtype)
         except (ValueError, RuntimeError, OSError) as error:
             raise SpecdecError(
                 f"{where}: the array {name} cannot be read ({_first_line(error)}); the checkpoint "

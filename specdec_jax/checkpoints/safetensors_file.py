@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from specdec_jax.checkpoints.tensors import Tensor, Tensors, cast, float_dtype
+from specdec_jax.checkpoints.tensors import ALIGNMENT, Tensor, Tensors, aligned, cast, float_dtype
 from specdec_jax.errors import SpecdecError
 
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _CODES = {name: code for code, name in _DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # the reference library's own limit
-_ALIGNMENT = 64
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -65,7 +64,8 @@ def _tensor(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) ->
     def load() -> np.ndarray:
         # Not a memory map: pages of a map would count as ours until the system takes them back,
         # and a file that shrinks under a map kills the process.
-        data = _aligned(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        array = aligned(shape, dtype)
+        data = array.reshape(-1).view(np.uint8)
         with path.open("rb", buffering=0) as file:
             file.seek(offset)
             done = 0
@@ -74,16 +74,9 @@ def _tensor(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) ->
                 if not got:
                     raise SpecdecError(f"{path} was cut short while it was read; copy it again.")
                 done += got
-        return data.view(dtype).reshape(shape)
+        return array
 
     return Tensor(shape, dtype, load)
-
-
-def _aligned(count: int) -> np.ndarray:
-    """Return bytes to be filled that JAX can take over as they lie, without a copy."""
-    data = np.empty(count + _ALIGNMENT, np.uint8)
-    start = -data.ctypes.data % _ALIGNMENT
-    return data[start : start + count]
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int, int]:
@@ -130,7 +123,7 @@ def write(
         }
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, tensor in tensors.items():

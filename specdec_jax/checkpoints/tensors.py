@@ -15,6 +15,8 @@ from specdec_jax.t5.config import T5Config
 
 FLOATS = ("float32", "bfloat16", "float16")
 """The dtypes that parameters may have on disk and in memory."""
+ALIGNMENT = 64
+"""Of what JAX takes over without a copy, in bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,14 @@ class Checkpoint:
     vocabulary: Path | str | None = None
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     detail: str = ""
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array to be filled that JAX takes over as it lies, without a copy."""
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    data = np.empty(count + ALIGNMENT, np.uint8)
+    start = -data.ctypes.data % ALIGNMENT
+    return data[start : start + count].view(dtype).reshape(shape)
 
 
 def float_dtype(name: Any) -> np.dtype:

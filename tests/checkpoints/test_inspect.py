@@ -12,7 +12,7 @@ import pytest
 from tiny_t5s import CONFIGS, random_t5, same_params
 
 from specdec_jax import checkpoints
-from specdec_jax.checkpoints import bundle, inspect, native, safetensors_file, tensors, tree
+from specdec_jax.checkpoints import arrays, bundle, inspect, native, safetensors_file, tensors, tree
 from specdec_jax.checkpoints.convert import convert
 from specdec_jax.errors import SpecdecError
 from specdec_jax.t5.config import PRESETS, preset
@@ -103,13 +103,16 @@ def test_no_weight_is_read(model_1_1, tmp_path, monkeypatch):
     for form in checkpoints.FORMATS:
         convert(tmp_path / "start", place(tmp_path, form), format=form)
 
-    def read(self):
+    def memory(shape, dtype):
         raise AssertionError("a weight was read")
 
-    monkeypatch.setattr(np, "fromfile", read)
-    monkeypatch.setattr("tensorstore.TensorStore.read", read)
+    # Every reader asks for memory to read into.
+    for reader in (safetensors_file, arrays):
+        monkeypatch.setattr(reader, "aligned", memory)
     for form in checkpoints.FORMATS:
         inspect.inspect(place(tmp_path, form))
+        with pytest.raises(AssertionError, match="a weight was read"):
+            checkpoints.load(place(tmp_path, form))
 
 
 def test_padding_of_the_public_vocabularies_is_told(tmp_path):
@@ -180,7 +183,7 @@ def test_loading_holds_no_second_copy(tmp_path):
     size = 2 * sum(t.size for t in ones.values())
     peaks = [1024 * int(line) for line in ran.stdout.split()]
     assert len(peaks) == 3
-    # The lower bound: that what is measured is the parameters. Pages that imports or an earlier load
-    # gave back may serve, so it is half of them, and holds for the first load alone.
+    # The lower bound: that what is measured is the parameters. Pages that imports or an earlier
+    # load gave back may serve, so it is half of them, and holds for the first load alone.
     assert peaks[0] > 0.5 * size
     assert max(peaks) < 1.2 * size
