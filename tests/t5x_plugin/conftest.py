@@ -1,7 +1,10 @@
+import importlib.util
+
 import jax
 import pytest
 
-pytest.importorskip("t5x", reason="T5X is not installed: run scripts/install_t5x.py")
+if importlib.util.find_spec("t5x") is None:
+    raise pytest.UsageError("T5X is not installed: run `python scripts/install_t5x.py`.")
 
 
 @pytest.fixture(autouse=True, scope="module")
