@@ -13,41 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specdec_jax import checkpoints, text
+from specdec_jax import text
 from specdec_jax.decoding import (
     Decoded,
-    Draft,
     Finish,
     Options,
     autoregressive,
     request,
     speculative,
 )
-from specdec_jax.drafts import LookupDraft, ModelDraft, UniformDraft
 from specdec_jax.errors import SpecdecError
+from specdec_jax.pairs import Pair as Pair
+from specdec_jax.pairs import load_pair as load_pair
 from specdec_jax.sampling import Sampling, sampling
-from specdec_jax.t5 import T5, expand, prepare, preset
-
-DEFAULT_TARGET = "ende_target"
-DEFAULT_DRAFT = "ende_draft"
-
-
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    """A target, its draft (None for plain decoding) and their common vocabulary."""
-
-    target: T5
-    draft: Draft | None
-    vocabulary: text.AnyVocabulary
-    target_shape: str
-    """The target's sizes, and its own ones where it was enlarged."""
-    draft_shape: str | None
-    """The draft's sizes, or its name where it is no model."""
-
-    @property
-    def enlarged(self) -> bool:
-        """Whether the target is a small model rewritten with the shapes of a large one."""
-        return "enlarged" in self.target_shape
+from specdec_jax.t5 import shard_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,61 +138,6 @@ class Line:
         }
 
 
-def load_pair(
-    target: str = DEFAULT_TARGET, draft: str | None = DEFAULT_DRAFT, *, shape: str | None = None
-) -> Pair:
-    """Load a target and a draft, each a path or the name of a shipped model.
-
-    Args:
-        target: the model to be decoded.
-        draft: the model that guesses; None for plain decoding. Two drafts need no model:
-            ``uniform`` guesses at random, and ``lookup`` copies from the source and the text so
-            far. ``lookup+NAME`` copies where it can and asks the draft NAME elsewhere.
-        shape: a preset (``base``, say) to whose sizes the target is enlarged, at unchanged outputs:
-            for measuring what a large target would gain.
-
-    Raises:
-        SpecdecError: for a path without a model, or models with different vocabularies.
-    """
-    loaded = checkpoints.load(target)
-    model, vocabulary = loaded.model, _vocabulary(loaded, target)
-    described = model.config.describe()
-    if shape is not None:
-        wanted = preset(shape, vocab_size=max(preset(shape).vocab_size, model.config.vocab_size))
-        model = expand(model, wanted)
-        described = f"{model.config.describe()} (enlarged from {described})"
-    guesser, draft_described = None, None
-    if draft is not None:
-        guesser, draft_described = _draft(draft, vocabulary)
-    model = dataclasses.replace(model, vocab_size=vocabulary.size)
-    return Pair(prepare(model), guesser, vocabulary, described, draft_described)
-
-
-def _draft(name: str, vocabulary: text.AnyVocabulary) -> tuple[Draft, str]:
-    """Return a draft and what to call it."""
-    if name == "uniform":
-        return UniformDraft(vocabulary.size), name
-    first, plus, rest = name.partition("+")
-    if first == "lookup":
-        otherwise, described = _draft(rest if plus else "uniform", vocabulary)
-        return LookupDraft(otherwise), f"{first}+{described}" if plus else first
-    loaded = checkpoints.load(name)
-    text.same_vocabulary(vocabulary, _vocabulary(loaded, name))
-    model = prepare(dataclasses.replace(loaded.model, vocab_size=vocabulary.size))
-    return ModelDraft(model), loaded.model.config.describe()
-
-
-def _vocabulary(loaded: checkpoints.Loaded, name: str) -> text.AnyVocabulary:
-    if loaded.byte_vocabulary:
-        return text.ByteVocabulary()
-    if loaded.vocabulary_path is None:
-        raise SpecdecError(
-            f"There is no vocabulary with {name}; "
-            "put its sentencepiece model (spiece.model) into the folder."
-        )
-    return text.Vocabulary(loaded.vocabulary_path)
-
-
 def decode(
     pair: Pair, source: np.ndarray, settings: Settings, *, numbers: np.ndarray, limits: np.ndarray
 ) -> Decoded:
@@ -227,21 +151,36 @@ def decode(
             depend on the batch that it happens to be in.
         limits: [B], most tokens of each line; 0 for rows that only fill the batch.
     """
+    if settings.gamma and pair.draft is None:
+        raise SpecdecError(f"gamma is {settings.gamma}, but there is no draft: name one, or set 0.")
     options = settings.options(pair.vocabulary.eos_id)
+    rows = len(source)
+    if pair.mesh is not None:
+        # Rows that have nothing to do, until the mesh divides them.
+        extra = (0, -rows % pair.mesh.shape["data"])
+        source, numbers, limits = (
+            np.pad(source, (extra, (0, 0))),
+            np.pad(numbers, extra),
+            np.pad(limits, extra),
+        )
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(settings.seed), numbers)
     asked = request(
-        source.shape[0],
+        len(source),
         key=keys,
         max_tokens=settings.max_tokens,
         limits=limits,
-        settings=settings.sampling(source.shape[0]),
-        draft_settings=settings.draft_sampling(source.shape[0]),
+        settings=settings.sampling(len(source)),
+        draft_settings=settings.draft_sampling(len(source)),
     )
-    if settings.gamma == 0:
-        return autoregressive(pair.target, jnp.asarray(source), asked, options)
-    if pair.draft is None:
-        raise SpecdecError(f"gamma is {settings.gamma}, but there is no draft: name one, or set 0.")
-    return speculative(pair.target, pair.draft, jnp.asarray(source), asked, options)
+    tokens = jnp.asarray(source)
+    if pair.mesh is not None:
+        tokens, asked = shard_rows((tokens, asked), pair.mesh)
+    if settings.gamma:
+        assert pair.draft is not None
+        decoded = speculative(pair.target, pair.draft, tokens, asked, options)
+    else:
+        decoded = autoregressive(pair.target, tokens, asked, options)
+    return decoded if pair.mesh is None else jax.tree.map(lambda x: x[:rows], decoded)
 
 
 def generate(

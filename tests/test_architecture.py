@@ -17,7 +17,7 @@ ARROWS = {
     "__main__": {"cli"},
     "__init__": {"decoding", "drafts", "errors"},
     "cli": {
-        *("generate", "bench", "training", "checkpoints", "theory", "corpus"),
+        *("generate", "bench", "training", "checkpoints", "theory", "corpus", "t5"),
         *("files", "text", "errors"),
     },
     "bench": {
@@ -25,7 +25,8 @@ ARROWS = {
         *("generate", "t5", "drafts", "decoding", "theory", "sampling", "checkpoints"),
         *("files", "text", "errors"),
     },
-    "generate": {"t5", "drafts", "decoding", "checkpoints", "sampling", "text", "errors"},
+    "generate": {"pairs", "t5", "decoding", "sampling", "text", "errors"},
+    "pairs": {"t5", "drafts", "decoding", "checkpoints", "text", "errors"},
     "training": {
         *("t5", "drafts", "decoding", "sampling", "checkpoints", "corpus"),
         *("files", "text", "errors"),
@@ -148,7 +149,8 @@ def test_no_rooms_import_each_other():
 def test_the_walk_sees_the_whole_house():
     graph = edges(PACKAGE)
     assert graph.keys() >= ARROWS.keys() - {"t5x_plugin"}
-    assert {"t5", "drafts", "decoding", "checkpoints", "text"} <= graph["generate"]
+    assert {"pairs", "decoding", "text"} <= graph["generate"]
+    assert {"t5", "drafts", "checkpoints", "text"} <= graph["pairs"]
     assert {"generate", "bench", "checkpoints"} <= graph["cli"]
 
 

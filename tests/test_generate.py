@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_pairs import save_pair, tiny_pair, tiny_t5
 
-from specdec_jax import checkpoints, generate, text
+from specdec_jax import checkpoints, generate, pairs, text
 from specdec_jax.checkpoints import bundle
 from specdec_jax.decoding import Finish
 from specdec_jax.errors import SpecdecError
@@ -205,7 +205,7 @@ def test_files_that_are_not_there_or_not_readable_are_told(tmp_path, monkeypatch
 
 def test_the_shipped_pair_is_the_default():
     pair = load_pair()
-    assert {generate.DEFAULT_TARGET, generate.DEFAULT_DRAFT} <= checkpoints.shipped().keys()
+    assert {pairs.DEFAULT_TARGET, pairs.DEFAULT_DRAFT} <= checkpoints.shipped().keys()
     assert pair.draft is not None
     assert pair.draft.vocab_size == pair.target.vocab_size == pair.vocabulary.size
     assert not pair.enlarged

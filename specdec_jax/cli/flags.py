@@ -35,6 +35,9 @@ def model_flags(flags: argparse.ArgumentParser, shape: str | None = None) -> Non
         help="enlarge the target to this T5's sizes (small, base, large), at unchanged outputs; "
         f"'own' leaves it (default: {shape or 'own'})",
     )
+    flags.add_argument(
+        "--mesh", help="split over several devices: DATAxMODEL, 4x2 say (default: one device)"
+    )
 
 
 def decoding_flags(
@@ -73,9 +76,18 @@ def settings_of(arguments: argparse.Namespace, **changes):
 def pair_of(arguments: argparse.Namespace, *, plain: bool = False):
     """Load the models that the flags name."""
     from specdec_jax.generate import load_pair
+    from specdec_jax.t5 import make_mesh
 
     shape = None if arguments.shape in (None, "own") else arguments.shape
-    return load_pair(arguments.target, None if plain else arguments.draft, shape=shape)
+    mesh = None if arguments.mesh is None else make_mesh(*_mesh_sizes(arguments.mesh))
+    return load_pair(arguments.target, None if plain else arguments.draft, shape=shape, mesh=mesh)
+
+
+def _mesh_sizes(written: str) -> tuple[int, int]:
+    data, cross, model = written.partition("x")
+    if not (cross and data.isdecimal() and model.isdecimal()):
+        raise SpecdecError(f"--mesh is {written!r}, but must be DATAxMODEL, 4x2 say.")
+    return int(data), int(model)
 
 
 def require_positive(arguments: argparse.Namespace, *names: str) -> None:
