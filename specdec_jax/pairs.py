@@ -10,7 +10,8 @@ from specdec_jax import checkpoints, text
 from specdec_jax.decoding import Draft
 from specdec_jax.drafts import LookupDraft, ModelDraft, UniformDraft
 from specdec_jax.errors import SpecdecError
-from specdec_jax.t5 import T5, MeshedT5, expand, prepare, preset, shard
+from specdec_jax.t5 import T5, MeshedT5, prepare, preset, shard
+from specdec_jax.t5.expand import expand
 
 DEFAULT_TARGET = "ende_target"
 DEFAULT_DRAFT = "ende_draft"

@@ -35,8 +35,9 @@ class T5State(NamedTuple):
     source_bias: Float[Array, "B 1 1 S"]
     """0 at source tokens and MASKED at padding."""
     # fixed by the parameters
-    distance_bias: Float[Array, "T H"]
-    """Relative bias of a key that many positions behind the query; row 0 is the query itself."""
+    distance_bias: Float[Array, "M T H"]
+    """Relative bias of a key that many positions behind the query; row 0 is the query itself. M is
+    the number of layers where each has a table of its own, else 1."""
 
 
 def write(

@@ -32,7 +32,8 @@ from specdec_jax.bench.timing import Spread, in_turns
 from specdec_jax.errors import SpecdecError
 from specdec_jax.files import require_folder, write_json
 from specdec_jax.generate import Settings, decode, load_pair
-from specdec_jax.t5 import T5, expand, preset
+from specdec_jax.t5 import T5, preset
+from specdec_jax.t5.expand import expand
 from specdec_jax.t5x_plugin.network import Transformer
 from specdec_jax.text import prefix
 

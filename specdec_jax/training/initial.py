@@ -38,5 +38,7 @@ def initial_parameters(config: T5Config, seed: int, *, embedding: float = 0.3) -
         # The last head stays uniform: something has to see the whole.
         for head, offset in zip(range(config.num_heads - 1), offsets, strict=False):
             table[head, bucket(np.array(offset), bidirectional=stack == "encoder")] = LOCAL
-        params[stack]["relpos_bias"]["rel_embedding"] = jnp.asarray(table)
+        own = [layer for name, layer in params[stack].items() if name.startswith("layers_")]
+        for home in own if config.relative_bias_per_layer else [params[stack]]:
+            home["relpos_bias"]["rel_embedding"] = jnp.asarray(table)
     return params

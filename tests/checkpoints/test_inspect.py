@@ -115,6 +115,27 @@ def test_no_weight_is_read(model_1_1, tmp_path, monkeypatch):
             checkpoints.load(place(tmp_path, form))
 
 
+HEADERS = """
+import sys
+from specdec_jax.checkpoints.inspect import inspect
+
+for path in sys.argv[1:]:
+    inspect(path)
+print(sorted({"jax", "flax", "orbax", "torch"} & set(sys.modules)))
+"""
+
+
+def test_headers_wait_for_no_jax(model_1_1, tmp_path):
+    """JAX, Flax and Orbax take seconds to be imported, headers milliseconds to be read."""
+    bundle.save(tmp_path / "start", model_1_1)
+    paths = [place(tmp_path, form) for form in checkpoints.FORMATS]
+    for form, path in zip(checkpoints.FORMATS, paths, strict=True):
+        convert(tmp_path / "start", path, format=form)
+    command = [sys.executable, "-c", HEADERS, *map(str, paths)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
 def test_padding_of_the_public_vocabularies_is_told(tmp_path):
     config = dataclasses.replace(CONFIGS["1.1"], vocab_size=32128, emb_dim=1)
     bundle.save(tmp_path / "m", random_t5(config))

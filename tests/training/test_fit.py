@@ -236,11 +236,13 @@ def test_teacher_and_guide_run_in_the_loop(tmp_path):
     assert log_of(tmp_path)[0]["step"] == 2
 
 
-def test_initial_heads_look_nearby():
-    config = dataclasses.replace(CONFIG, num_heads=4)
+@pytest.mark.parametrize("own", [False, True])
+def test_initial_heads_look_nearby(own):
+    config = dataclasses.replace(CONFIG, num_heads=4, relative_bias_per_layer=own)
     params = initial_parameters(config, 0)
     for stack, offsets in (("encoder", (-1, 0, 1)), ("decoder", (0, -1, -2))):
-        table = np.asarray(params[stack]["relpos_bias"]["rel_embedding"])
+        home = params[stack]["layers_0"] if own else params[stack]
+        table = np.asarray(home["relpos_bias"]["rel_embedding"])
         assert table.shape == (4, 32)
         assert np.count_nonzero(table) == 3
         for head, offset in enumerate(offsets):
