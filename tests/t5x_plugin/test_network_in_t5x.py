@@ -1,6 +1,7 @@
 """Our network under T5X's calling convention: full pass, cached steps, packed rows, parameters."""
 
 import dataclasses
+import functools
 import types
 from typing import Any
 
@@ -27,10 +28,12 @@ def shifted(tokens):
     return jnp.pad(tokens, ((0, 0), (1, 0)))[:, :-1]
 
 
-def full(source, target, **options):
-    variables = {"params": tiny.params()}
-    options = {"enable_dropout": False, **options}
-    return MODULE.apply(variables, source, shifted(target), target, **options)
+# Under jit: op by op, what takes time is compiling each of them.
+QUIET = jax.jit(functools.partial(MODULE.apply, enable_dropout=False))
+
+
+def full(source, target):
+    return QUIET({"params": tiny.params()}, source, shifted(target), target)
 
 
 def test_parameters_and_full_pass_are_those_of_the_plain_network():
@@ -41,41 +44,29 @@ def test_parameters_and_full_pass_are_those_of_the_plain_network():
     )
     assert jax.tree.structure(found["params"]) == jax.tree.structure(wanted["params"])
     assert core.freeze(found["params_axes"]) == core.freeze(wanted["params_axes"])
-    expected = plain.apply({"params": tiny.params()}, SOURCE, shifted(TARGET))
+    expected = jax.jit(plain.apply)({"params": tiny.params()}, SOURCE, shifted(TARGET))
     np.testing.assert_array_equal(full(SOURCE, TARGET), expected)
 
 
 def test_cached_steps_follow_the_full_pass():
     expected = full(SOURCE, TARGET)
     variables = {"params": tiny.params()}
-    encoded = MODULE.apply(variables, SOURCE, enable_dropout=False, method=MODULE.encode)
+    quiet = functools.partial(MODULE.apply, enable_dropout=False)
+    encoded = jax.jit(functools.partial(quiet, method=MODULE.encode))(variables, SOURCE)
+    decoding = {"decode": True, "mutable": ["cache"]}
     ones = jnp.ones_like(TARGET)
-    _, empty = MODULE.apply(
-        variables,
-        jnp.ones_like(SOURCE),
-        ones,
-        ones,
-        decode=True,
-        enable_dropout=False,
-        mutable=["cache"],
-    )
-    cache = empty["cache"]
+    start = jax.jit(functools.partial(quiet, **decoding))
+    cache = start(variables, jnp.ones_like(SOURCE), ones, ones)[1]["cache"]
     assert cache["cache_index"] == 0
-    for step, token in enumerate(shifted(TARGET).T):
-        logits, changed = MODULE.apply(
-            {**variables, "cache": cache},
-            encoded,
-            SOURCE,
-            token[:, None],
-            token[:, None],
-            enable_dropout=False,
-            decode=True,
-            max_decode_length=TARGET.shape[1],
-            mutable=["cache"],
-            method=MODULE.decode,
-        )
+    step = functools.partial(
+        quiet, **decoding, max_decode_length=TARGET.shape[1], method=MODULE.decode
+    )
+    step = jax.jit(step)
+    for index, token in enumerate(shifted(TARGET).T):
+        token = token[:, None]
+        logits, changed = step({**variables, "cache": cache}, encoded, SOURCE, token, token)
         cache = changed["cache"]
-        np.testing.assert_allclose(logits[:, 0], expected[:, step], **CLOSE)
+        np.testing.assert_allclose(logits[:, 0], expected[:, index], **CLOSE)
     assert cache["cache_index"] == TARGET.shape[1]
 
 
@@ -84,15 +75,7 @@ def test_packed_rows_do_not_see_each_other():
     target = jnp.array([[3, 4, 1, 7, 8, 9, 1, 0]])
     inputs = jnp.array([[0, 3, 4, 0, 7, 8, 9, 0]])
     segments = jnp.array([[1, 1, 1, 2, 2, 2, 2, 0]])
-    packed = MODULE.apply(
-        {"params": tiny.params()},
-        source,
-        inputs,
-        target,
-        segments,
-        segments,
-        enable_dropout=False,
-    )
+    packed = QUIET({"params": tiny.params()}, source, inputs, target, segments, segments)
     first = full(source[:, :3], target[:, :3])
     second = full(source[:, 3:7], target[:, 3:7])
     np.testing.assert_allclose(packed[:, :3], first, **CLOSE)
@@ -100,12 +83,10 @@ def test_packed_rows_do_not_see_each_other():
 
 
 def test_dropout_needs_its_key_and_acts():
+    arguments = ({"params": tiny.params()}, SOURCE, shifted(TARGET), TARGET)
     with pytest.raises(Exception, match="dropout"):
-        full(SOURCE, TARGET, enable_dropout=True)
-    variables = {"params": tiny.params()}
-    noisy = MODULE.apply(
-        variables, SOURCE, shifted(TARGET), TARGET, rngs={"dropout": jax.random.key(0)}
-    )
+        jax.eval_shape(MODULE.apply, *arguments)
+    noisy = jax.jit(MODULE.apply)(*arguments, rngs={"dropout": jax.random.key(0)})
     assert not np.allclose(noisy, full(SOURCE, TARGET))
 
 
