@@ -84,15 +84,16 @@ class Transformer(nn.Module):
         count = tokens.shape[1]
         distance = np.arange(count)[None, :] - np.arange(count)[:, None]
         causal = np.where(distance > 0, layers.MASKED, 0.0).astype(np.float32)
-        bias = self.decoder.relpos_bias(distance)[None] + causal
+        biases = tuple(bias[None] + causal for bias in self.decoder.biases(distance))
         source_bias = padding_bias(source)
         if decoder_segment_ids is not None and encoder_segment_ids is not None:
-            bias = bias + segment_bias(decoder_segment_ids, decoder_segment_ids)
+            apart = segment_bias(decoder_segment_ids, decoder_segment_ids)
+            biases = tuple(bias + apart for bias in biases)
             source_bias = source_bias + segment_bias(decoder_segment_ids, encoder_segment_ids)
         logits, _ = self.decoder(
             tokens,
             self.decoder.cross(encoded),
-            bias,
+            biases,
             source_bias,
             deterministic=not enable_dropout,
         )

@@ -36,7 +36,8 @@ with open({log!r}, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
 """
 
-pytestmark = pytest.mark.slow
+# In one worker, which imports T5X and builds the runs' models once.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("infer_runs")]
 
 
 def tiny_gin():
