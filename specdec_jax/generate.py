@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -272,33 +270,3 @@ def unpack(decoded: Decoded, lines: Sequence[str], vocabulary: text.AnyVocabular
             )
         )
     return found
-
-
-def read_lines(path: Path | str) -> list[str]:
-    """Read a UTF-8 file, one source a line.
-
-    Raises:
-        SpecdecError: for a file that is missing or cannot be read, or bytes that are not UTF-8
-            (with the line's number).
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise SpecdecError(f"There is no file {path}; give a text file with one source a line.")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SpecdecError(f"Cannot read {path} ({error.strerror}).") from error
-    return split_lines(content, str(path))
-
-
-def split_lines(data: bytes, name: str) -> list[str]:
-    """Decode bytes as UTF-8 lines; a byte order mark before the first is left out."""
-    lines = []
-    for number, line in enumerate(data.removeprefix(codecs.BOM_UTF8).splitlines(), 1):
-        try:
-            lines.append(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise SpecdecError(
-                f"Line {number} of {name} is not UTF-8 (byte {error.start}): convert the file."
-            ) from error
-    return lines

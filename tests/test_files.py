@@ -9,7 +9,7 @@ import pytest
 
 from specdec_jax import files
 from specdec_jax.errors import SpecdecError
-from specdec_jax.files import require_folder, write_json, write_text
+from specdec_jax.files import read_lines, require_folder, split_lines, write_json, write_text
 
 
 def mode(path):
@@ -142,3 +142,44 @@ def test_a_failure_halfway_leaves_everything_as_it_was(tmp_path, monkeypatch, th
         with pytest.raises(raised):
             write_text(path, "new content")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("out", "old")] * there
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"one\ntwo", ["one", "two"]),
+        (b"one\r\n\r\ntwo\r\n", ["one", "", "two"]),
+        ("\ufeffGröße\n☃".encode(), ["Größe", "☃"]),
+        # Separators that Python's str knows and no other program does.
+        ("a\u2028b\x0bc\n".encode(), ["a\u2028b\x0bc"]),
+    ],
+)
+def test_files_are_lines_of_utf_8(tmp_path, content, lines):
+    (tmp_path / "in.txt").write_bytes(content)
+    assert read_lines(tmp_path / "in.txt") == lines
+    assert read_lines(str(tmp_path / "in.txt")) == lines
+
+
+def test_bytes_that_are_not_utf_8_are_told_with_line_and_byte(tmp_path):
+    path = tmp_path / "latin1.txt"
+    path.write_bytes("gut\nGröße\n".encode("latin-1"))
+    with pytest.raises(SpecdecError, match=rf"Line 2 of {path} is not UTF-8 \(byte 2\): convert"):
+        read_lines(path)
+    with pytest.raises(SpecdecError, match="Line 1 of standard input"):
+        split_lines(b"\xff", "standard input")
+
+
+def test_files_that_are_not_there_or_not_readable_are_told(tmp_path, monkeypatch):
+    for path in (tmp_path / "none.txt", tmp_path):
+        with pytest.raises(SpecdecError, match=f"There is no file {path}; give a text file"):
+            read_lines(path)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "private").write_text("x")
+    monkeypatch.setattr(files.Path, "read_bytes", refuse)
+    with pytest.raises(SpecdecError, match=r"Cannot read .*private \(Permission denied\)"):
+        read_lines(tmp_path / "private")

@@ -9,7 +9,7 @@ from specdec_jax import checkpoints, generate, pairs, text
 from specdec_jax.checkpoints import bundle
 from specdec_jax.decoding import Finish
 from specdec_jax.errors import SpecdecError
-from specdec_jax.generate import Settings, decode, load_pair, read_lines, split_lines, unpack
+from specdec_jax.generate import Settings, decode, load_pair, unpack
 from specdec_jax.sampling import sampling
 
 TINY = Settings(gamma=2, max_tokens=12)
@@ -157,47 +157,6 @@ def test_truncation_decodes_what_fits(tiny):
 def test_a_line_that_is_no_unicode_is_named(tiny, truncate):
     with pytest.raises(SpecdecError, match=r"Line 2 is not Unicode \(character 1\)"):
         run(tiny, ["a", "b\udcff"], truncate=truncate)
-
-
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        (b"", []),
-        (b"one\ntwo\n", ["one", "two"]),
-        (b"one\ntwo", ["one", "two"]),
-        (b"one\r\n\r\ntwo\r\n", ["one", "", "two"]),
-        ("\ufeffGröße\n☃".encode(), ["Größe", "☃"]),
-        # Separators that Python's str knows and no other program does.
-        ("a\u2028b\x0bc\n".encode(), ["a\u2028b\x0bc"]),
-    ],
-)
-def test_files_are_lines_of_utf_8(tmp_path, content, lines):
-    (tmp_path / "in.txt").write_bytes(content)
-    assert read_lines(tmp_path / "in.txt") == lines
-    assert read_lines(str(tmp_path / "in.txt")) == lines
-
-
-def test_bytes_that_are_not_utf_8_are_told_with_line_and_byte(tmp_path):
-    path = tmp_path / "latin1.txt"
-    path.write_bytes("gut\nGröße\n".encode("latin-1"))
-    with pytest.raises(SpecdecError, match=rf"Line 2 of {path} is not UTF-8 \(byte 2\): convert"):
-        read_lines(path)
-    with pytest.raises(SpecdecError, match="Line 1 of standard input"):
-        split_lines(b"\xff", "standard input")
-
-
-def test_files_that_are_not_there_or_not_readable_are_told(tmp_path, monkeypatch):
-    for path in (tmp_path / "none.txt", tmp_path):
-        with pytest.raises(SpecdecError, match=f"There is no file {path}; give a text file"):
-            read_lines(path)
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    (tmp_path / "private").write_text("x")
-    monkeypatch.setattr(generate.Path, "read_bytes", refuse)
-    with pytest.raises(SpecdecError, match=r"Cannot read .*private \(Permission denied\)"):
-        read_lines(tmp_path / "private")
 
 
 # Pairs and settings.

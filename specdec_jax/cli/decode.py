@@ -37,8 +37,8 @@ def _run_generate(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from specdec_jax import text
-    from specdec_jax.files import require_folder, write_text
-    from specdec_jax.generate import Finish, generate, read_lines, split_lines
+    from specdec_jax.files import read_lines, require_folder, split_lines, write_text
+    from specdec_jax.generate import Finish, generate
 
     require_folder(arguments.output)
     if arguments.input and arguments.text:

@@ -67,8 +67,7 @@ def _bench(commands) -> None:
 
 def _run_bench(arguments: argparse.Namespace) -> int:
     from specdec_jax.bench import compare, demo, record
-    from specdec_jax.files import require_folder, write_json
-    from specdec_jax.generate import read_lines
+    from specdec_jax.files import read_lines, require_folder, write_json
     from specdec_jax.text import prefix
 
     require_folder(arguments.json)
