@@ -161,7 +161,8 @@ def decode(
             np.pad(numbers, extra),
             np.pad(limits, extra),
         )
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(settings.seed), numbers)
+    seed = jax.random.key(settings.seed, impl="threefry2x32")
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(seed, numbers)
     asked = request(
         len(source),
         key=keys,

@@ -46,10 +46,29 @@ class RowNoise:
 
 
 def row_keys(key: Key[Array, ""] | Key[Array, " B"], batch: int) -> Key[Array, " B"]:
-    """Return the keys of the rows: those given, or the one given folded with each row's number."""
+    """Return the keys of the rows: those given, or the one given folded with each row's number.
+
+    Rows draw under `vmap`, and there only threefry draws for each row by its own key: XLA's bit
+    generator (`rbg`, `unsafe_rbg`, which T5X makes the default for interactive models) takes the
+    first row's for all. So whatever the keys are, the rows' are threefry's, made from all their
+    bits.
+    """
+    key = _threefry(key)
     if key.ndim:
         return key
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(batch))
+
+
+def _threefry(key: Key[Array, "*rows"]) -> Key[Array, "*rows"]:
+    impl = "threefry2x32"
+    if jax.random.key_impl(key) == impl:
+        return key
+    words = jax.random.key_data(key)
+    flat = words.reshape(-1, words.shape[-1])
+    made = jax.random.wrap_key_data(flat[:, :2], impl=impl)
+    for column in range(2, flat.shape[1]):
+        made = jax.vmap(jax.random.fold_in)(made, flat[:, column])
+    return made.reshape(key.shape)
 
 
 class RoundKeys(NamedTuple):

@@ -180,6 +180,30 @@ def test_no_chance_is_used_twice():
     assert len({tuple(pair) for pair in bits}) == 5 * 4 * 4
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_of_every_kind_draw_for_each_row_alone(impl):
+    """Under `vmap` the bit generators of XLA give every row what belongs to the first one."""
+    rows, V = 5000, 4
+    one = jax.random.key(3, impl=impl)
+    for key in (one, jax.random.split(one, rows)):
+        asked = request(rows, key=key, max_tokens=1)
+        assert len({tuple(words) for words in jax.random.key_data(asked.keys).tolist()}) == rows
+        drawn = np.argmax(asked.noise.gumbel(jnp.ones((rows, 1), jnp.int32), V)[:, 0], axis=-1)
+        assert scipy.stats.chisquare(np.bincount(drawn, minlength=V)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("word", range(4))
+def test_every_bit_of_a_key_counts(word):
+    words = np.array([1, 2, 3, 4], np.uint32)
+    other = words + (np.arange(4) == word).astype(np.uint32)
+    made = [
+        request(1, key=jax.random.wrap_key_data(jnp.asarray(w), impl="rbg"), max_tokens=1).keys
+        for w in (words, other)
+    ]
+    first, second = (jax.random.key_data(keys).tolist() for keys in made)
+    assert first != second
+
+
 def test_noise_is_a_function_of_row_and_slot():
     noise = RowNoise(jax.random.split(jax.random.key(0), 2))
     block = noise.gumbel(jnp.array([[3, 4], [4, 5]]), 7)

@@ -21,3 +21,11 @@ def t5x_arithmetic():
     """T5X mixes dtypes freely, so the strict setting of the other tests is lifted."""
     with jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def generator():
+    """T5X's InteractiveModel makes XLA's bit generator the default of the whole process."""
+    before = jax.config.jax_default_prng_impl
+    yield
+    jax.config.update("jax_default_prng_impl", before)
