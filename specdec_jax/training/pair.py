@@ -5,8 +5,8 @@ Stages, each kept in the run's folder and skipped when it is there:
 1. vocabulary: a sentencepiece model of the training text;
 2. alignment: a word-translation table, to guide the target's attention;
 3. target: cross-entropy on the references;
-4. outputs, samples: the target's own translations of the training sources, greedy and drawn;
-5. draft: distilled from the target on the greedy ones, and once more on both.
+4. outputs: the target's own translations of the training sources;
+5. draft: distilled from the target on those.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 
@@ -52,13 +51,7 @@ DRAFT = dataclasses.replace(
     dropout_rate=0.0,
 )
 TARGET_RECIPE = Recipe(steps=7500, rate=2e-3, warmup=200, evaluate_every=500)
-# The second run begins with the first one's average, and a learning rate that starts anew.
-DRAFT_RECIPES = (
-    Recipe(steps=6000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000),
-    Recipe(steps=8000, rate=2e-3, warmup=200, hard=0.5, evaluate_every=500),
-)
-RUNS = {"target": ("target",), "draft": ("draft", "draft_2")}
-"""Folders of each model's training runs, in order."""
+DRAFT_RECIPE = Recipe(steps=6000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000)
 GUIDED_LAYER = {"target": 2, "draft": 0}
 
 
@@ -101,27 +94,23 @@ def train_pair(run: Run, *, seed: int = 0) -> tuple[T5, T5, Path]:
     )
     target = t5(params, TARGET)
 
-    greedy = _kept_outputs(run, "outputs.json", target, train)
-    drawn = _kept_outputs(run, "samples.json", target, train, temperature=1.0, seed=seed + 1)
+    outputs = _kept_outputs(run, target, train)
     heldout = distil.target_outputs(
         target,
         encode_pairs(run.pairs("validation"), vocabulary, prefix(run.task)),
         progress=run.progress,
     )
-    params = initial_parameters(DRAFT, seed + 1)
-    parts = zip(RUNS["draft"], DRAFT_RECIPES, (greedy, greedy + drawn), strict=True)
-    for number, (folder, recipe, examples) in enumerate(parts):
-        params = fit(
-            DRAFT,
-            params,
-            Batches(examples, seed=seed + 10 * number),
-            dataclasses.replace(recipe, seed=seed + 10 * number),
-            run.folder / folder,
-            validation=_batches(heldout),
-            teacher=Teacher(target.params, TARGET),
-            guide=Guide(table, layer=GUIDED_LAYER["draft"]),
-            progress=run.progress,
-        )
+    params = fit(
+        DRAFT,
+        initial_parameters(DRAFT, seed + 1),
+        Batches(outputs, seed=seed),
+        dataclasses.replace(DRAFT_RECIPE, seed=seed),
+        run.folder / "draft",
+        validation=_batches(heldout),
+        teacher=Teacher(target.params, TARGET),
+        guide=Guide(table, layer=GUIDED_LAYER["draft"]),
+        progress=run.progress,
+    )
     return target, t5(params, DRAFT), vocabulary.path
 
 
@@ -140,12 +129,10 @@ def _batches(examples: list[distil.Example]) -> list[Batch]:
     return [batches(step) for step in range(batches.per_epoch)]
 
 
-def _kept_outputs(
-    run: Run, name: str, target: T5, train: list[distil.Example], **options: Any
-) -> list[distil.Example]:
-    path = run.folder / name
+def _kept_outputs(run: Run, target: T5, train: list[distil.Example]) -> list[distil.Example]:
+    path = run.folder / "outputs.json"
     if not path.is_file():
-        found = distil.target_outputs(target, train, progress=run.progress, **options)
+        found = distil.target_outputs(target, train, progress=run.progress)
         if not found:
             raise SpecdecError(
                 "The target ended none of its outputs, so there is nothing to distil: "

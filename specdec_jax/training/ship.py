@@ -18,7 +18,7 @@ from specdec_jax.files import write_text
 from specdec_jax.sampling import sampling
 from specdec_jax.t5 import T5
 from specdec_jax.text import Vocabulary, encode_batch, prefix
-from specdec_jax.training.pair import RUNS, Run
+from specdec_jax.training.pair import DRAFT_RECIPE, TARGET_RECIPE, Run
 
 ROWS, ROOM, WIDTH = 64, 160, 256
 
@@ -72,13 +72,15 @@ def ship(run: Run, trained: tuple[T5, T5, Path], out: Path) -> dict[str, Any]:
         "test_pairs": len(pairs),
     }
     shown = np.random.default_rng(0).choice(len(pairs), min(20, len(pairs)), replace=False)
-    for name, model in (("ende_target", target), ("ende_draft", draft)):
-        logs = [_log(run.folder / part / "log.jsonl") for part in RUNS[name.removeprefix("ende_")]]
-        log = [entry for one in logs for entry in one]
+    for name, model, recipe in (
+        ("ende_target", target, TARGET_RECIPE),
+        ("ende_draft", draft, DRAFT_RECIPE),
+    ):
+        log = _log(run.folder / name.removeprefix("ende_") / "log.jsonl")
         facts = {
             "task": run.task,
             "train_pairs": len(run.pairs("train")),
-            "steps": sum(one[-1]["step"] for one in logs),
+            "steps": recipe.steps,
             "tokens": sum(entry["tokens"] for entry in log),
             "hours": round(sum(entry["seconds"] for entry in log) / 3600, 2),
             "validation_nll": round(log[-1]["nll"], 3),
@@ -130,7 +132,7 @@ def card(
         "",
         "Made by `specdec train`; the recipe is `specdec_jax/training/pair.py`. The draft is "
         "distilled from the target (forward KL, plus half the cross-entropy) on the target's own "
-        "greedy outputs, and then on these and one sample of each source.",
+        "greedy outputs.",
         "",
         "Data: descriptions of Debian packages and their German translations by the Debian "
         "description translation project. The texts are under the terms of their packages, mostly "
