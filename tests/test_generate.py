@@ -278,7 +278,7 @@ def encoded(shipped, request):
     lines = [row.split("\t")[0] for row in path.read_text("utf-8").splitlines()]
     assert len(lines) == 200
     lines = [text.prefix("ende") + line for line in lines]
-    return text.encode_batch(shipped.vocabulary, lines, buckets=(112,))
+    return text.encode_batch(shipped.vocabulary, lines, buckets=(144,))
 
 
 def decoded(pair, encoded, gamma, batch, max_tokens=64):
