@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure peak memory and time of loading a T5 of a preset's sizes in bfloat16.
 
-    python scripts/measure_loading.py xl /tmp/xl results/checkpoints/xl.json
+    python scripts/measure_loading.py xl out/xl results/checkpoints/xl.json
 
 Writes a checkpoint of each format under the folder, one after the other, and removes it. Loading is
 compared with reading the same bytes into memory and keeping them, each in a fresh process, in turn;

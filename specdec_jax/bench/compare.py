@@ -7,19 +7,11 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
 from specdec_jax import text, theory
-from specdec_jax.bench.timing import (
-    Spread,
-    StepCosts,
-    guessing_model,
-    in_turns,
-    start,
-    step_costs,
-)
+from specdec_jax.bench.timing import Spread, StepCosts, encoders, in_turns, step_costs
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Line, Pair, Settings, decode, unpack
 
@@ -81,7 +73,6 @@ def compare(
     encoded = sources(pair, lines, prefix, settings.batch_size)
     size = settings.batch_size
     ways = {"plain": dataclasses.replace(settings, gamma=0), "speculative": settings}
-    models = {"target encoder": pair.target, "draft encoder": guessing_model(pair.draft)}
 
     def calls(index: int) -> dict[str, Callable[[], Any]]:
         numbers = np.arange(index * size, (index + 1) * size)
@@ -91,12 +82,7 @@ def compare(
             name: functools.partial(decode, pair, batch, way, numbers=numbers, limits=limits)
             for name, way in ways.items()
         }
-        tokens = jnp.asarray(batch)
-        return decodes | {
-            name: functools.partial(start, model, tokens)
-            for name, model in models.items()
-            if model is not None
-        }
+        return decodes | encoders(pair, batch)
 
     warm = set()
     for index, batch in enumerate(
@@ -121,8 +107,8 @@ def compare(
             speculative=unpack(decoded["speculative"], part, pair.vocabulary),
             seconds_plain=timed["plain"],
             seconds_speculative=timed["speculative"],
-            seconds_target_encoder=timed["target encoder"],
-            seconds_draft_encoder=timed.get("draft encoder", [0.0]),
+            seconds_target_encoder=timed["target_encoder"],
+            seconds_draft_encoder=timed.get("draft_encoder", [0.0]),
         )
 
 

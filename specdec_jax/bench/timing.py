@@ -7,6 +7,7 @@ turns (A B A B) in one process, after warm-up, and reported as a median with its
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -96,6 +97,18 @@ def guessing_model(draft: Draft) -> LanguageModel | None:
     while isinstance(draft, LookupDraft):
         draft = draft.otherwise
     return draft.model if isinstance(draft, ModelDraft) else None
+
+
+def encoders(pair: Pair, source: np.ndarray) -> dict[str, Callable[[], Any]]:
+    """Return calls that run the encoder of each model of a pair on a source, by name."""
+    guesser = None if pair.draft is None else guessing_model(pair.draft)
+    models = {"target_encoder": pair.target, "draft_encoder": guesser}
+    tokens = jnp.asarray(source)
+    return {
+        name: functools.partial(start, model, tokens)
+        for name, model in models.items()
+        if model is not None
+    }
 
 
 SHORT, LONG = 4, 36

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from specdec_jax import text
 from specdec_jax.bench.demo import BLUE, GREEN, PLAIN, RED
-from specdec_jax.bench.timing import guessing_model, in_turns, start, step_costs
+from specdec_jax.bench.timing import encoders, in_turns, step_costs
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Pair, Settings, generate
 
@@ -31,17 +29,10 @@ def trace(pair: Pair, line: str, settings: Settings) -> list[dict[str, Any]]:
         raise SpecdecError("A trace needs a draft: name one.")
     prefix = text.prefix("ende")
     source = text.encode_batch(pair.vocabulary, [prefix + line])
-    models = {"target_encoder": pair.target, "draft_encoder": guessing_model(pair.draft)}
-    tokens = jnp.asarray(source)
-    timed = in_turns(
-        {
-            name: functools.partial(start, model, tokens)
-            for name, model in models.items()
-            if model is not None
-        },
-        repeats=5,
-    )
-    encoders = {name: float(np.median(timed.get(name, 0.0))) for name in models}
+    timed = in_turns(encoders(pair, source), repeats=5)
+    starts = {
+        name: float(np.median(timed.get(name, 0.0))) for name in ("target_encoder", "draft_encoder")
+    }
     records = []
     for gamma in dict.fromkeys((settings.gamma, *GAMMAS)):
         way = dataclasses.replace(settings, gamma=gamma, record=True)
@@ -62,7 +53,7 @@ def trace(pair: Pair, line: str, settings: Settings) -> list[dict[str, Any]]:
                     }
                     for guesses, accepted, extra in result.rounds or []
                 ],
-                "seconds": encoders
+                "seconds": starts
                 | {
                     "target_step": costs.target_step.median,
                     "draft_step": costs.draft_step.median,

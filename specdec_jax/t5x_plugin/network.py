@@ -20,6 +20,7 @@ from specdec_jax.t5 import layers
 from specdec_jax.t5.cache import KeysValues, T5State
 from specdec_jax.t5.config import T5Config as T5Config
 from specdec_jax.t5.network import Decoder, Encoder, padding_bias, segment_bias
+from specdec_jax.t5.relative_bias import distances
 
 
 class Transformer(nn.Module):
@@ -81,8 +82,7 @@ class Transformer(nn.Module):
             return self._step(encoded, source, tokens)
         if decode:
             self._put(self.decoder.start(encoded, source, tokens.shape[1]), 0)
-        count = tokens.shape[1]
-        distance = np.arange(count)[None, :] - np.arange(count)[:, None]
+        distance = distances(tokens.shape[1])
         causal = np.where(distance > 0, layers.MASKED, 0.0).astype(np.float32)
         biases = tuple(bias[None] + causal for bias in self.decoder.biases(distance))
         source_bias = padding_bias(source)
