@@ -11,7 +11,7 @@
 # scripts/build_data.sh makes it). PYTHON names the interpreter.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3} mode=greedy corpus=debian_ende limit= batch=8 gamma=3 json= out=
+python=${PYTHON:-python3} mode=greedy corpus=debian_ende limit="" batch=8 gamma=3 json="" out=""
 while [ $# -gt 0 ]; do
   case $1 in
     --mode | --corpus | --limit | --batch | --gamma | --json | --out)

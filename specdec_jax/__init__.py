@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from specdec_jax.decoding import request as request
     from specdec_jax.decoding import speculative as speculative
     from specdec_jax.drafts import ModelDraft as ModelDraft
-    from specdec_jax.drafts import UniformDraft as UniformDraft
+    from specdec_jax.drafts import NGramDraft as NGramDraft
     from specdec_jax.errors import SpecdecError as SpecdecError
 
 __version__ = "0.1.0"
@@ -29,7 +29,7 @@ _HOMES = {
         *("Decoded", "Draft", "Finish", "LanguageModel", "Options"),
         *("autoregressive", "request", "speculative"),
     ),
-    "drafts": ("ModelDraft", "UniformDraft"),
+    "drafts": ("ModelDraft", "NGramDraft"),
     "errors": ("SpecdecError",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

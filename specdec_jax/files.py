@@ -22,7 +22,12 @@ def write_json(path: Path | str, record: Any) -> None:
 
 
 def write_text(path: Path | str, content: str) -> None:
-    """Write a text file whole or not at all.
+    """Write a UTF-8 file whole or not at all, see `write_bytes`."""
+    write_bytes(path, content.encode())
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write a file whole or not at all.
 
     A file that is replaced keeps its permissions, and a link keeps pointing to it. What is no file
     (a device or a pipe, as in ``/dev/stdout``) cannot be replaced and is written to.
@@ -33,13 +38,13 @@ def write_text(path: Path | str, content: str) -> None:
     final = Path(os.path.realpath(path))
     try:
         if final.exists() and not final.is_file():
-            final.write_text(content, encoding="utf-8")
+            final.write_bytes(content)
             return
         handle, partial = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with os.fdopen(handle, "wb") as file:
                 file.write(content)
-            Path(partial).chmod(_mode(final))
+            keep_mode(Path(partial), final)
             Path(partial).replace(final)
         except BaseException:
             Path(partial).unlink(missing_ok=True)
@@ -66,13 +71,15 @@ def require_folder(path: Path | str | None) -> None:
         raise SpecdecError(f"Cannot write {path}, since there is no folder {path.parent}: make it.")
 
 
-def _mode(path: Path) -> int:
-    """Return the permissions of a file that is there, or of any that the user creates."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def keep_mode(new: Path, old: Path) -> None:
+    """Give a file the permissions of the one that it replaces, or of any that the user creates."""
+    if old.exists():
+        mode = old.stat().st_mode & 0o777
+    else:
+        mask = os.umask(0)
+        os.umask(mask)
+        mode = 0o666 & ~mask
+    new.chmod(mode)
 
 
 def read_lines(path: Path | str) -> list[str]:

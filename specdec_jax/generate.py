@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specdec_jax import text
 from specdec_jax.decoding import (
     Decoded,
     Finish,
     Options,
+    Pace,
     autoregressive,
+    pace,
     request,
     speculative,
 )
 from specdec_jax.errors import SpecdecError
 from specdec_jax.pairs import Pair as Pair
+from specdec_jax.pairs import load_draft as load_draft
 from specdec_jax.pairs import load_pair as load_pair
 from specdec_jax.sampling import Sampling, sampling
 from specdec_jax.t5 import shard_rows
+
+_CHECKED = 1024  # lines that are encoded together to be measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +39,10 @@ class Settings:
 
     Attributes:
         gamma: guesses of a round; 0 decodes with the target alone.
+        gammas: the numbers of guesses, `gamma` the last, among which each batch chooses before each
+            round by c and v (see `specdec_jax.decoding.adaptive`); empty: always `gamma`.
+        c: one draft step / one target step, as measured (`specdec tune`); for `gammas`.
+        v: tokens of a verifying call -> its cost in target steps, as measured; for `gammas`.
         temperature: 0 is argmax.
         top_k: 0 is off.
         top_p: 1 is off.
@@ -51,6 +61,9 @@ class Settings:
     """
 
     gamma: int = 7
+    gammas: tuple[int, ...] = ()
+    c: float | None = None
+    v: Mapping[int, float] | None = None
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
@@ -74,6 +87,11 @@ class Settings:
             )
         if not 0 <= self.seed < 2**32:
             raise SpecdecError(f"seed is {self.seed}, but must be in 0 .. {2**32 - 1}.")
+        if self.gammas and (self.c is None or not self.v):
+            raise SpecdecError(
+                f"gammas is {self.gammas}, but nothing says what they cost: give c and v."
+            )
+        self.pace()
         self.options(text.EOS_ID)
         self.sampling(1)
         self.draft_sampling(1)
@@ -91,11 +109,19 @@ class Settings:
 
         return sampling(batch, **{name: own(name) for name in ("temperature", "top_k", "top_p")})
 
+    def pace(self) -> Pace | None:
+        """Return what rounds cost, where the batch chooses among them."""
+        if not (self.gamma and self.gammas) or self.c is None or self.v is None:
+            return None
+        return pace(self.gammas, c=self.c, v=self.v)
+
     def options(self, eos_id: int) -> Options:
         """Return the part that is compiled in."""
         return Options(
             max_tokens=self.max_tokens,
             gamma=self.gamma,
+            # With gamma 0, as a baseline has it, there is nothing to choose.
+            gammas=self.gammas if self.gamma else (),
             rule=self.rule,
             lenience=self.lenience,
             eos_id=eos_id,
@@ -146,7 +172,8 @@ def decode(
         source: int32 [B, S].
         settings: how.
         numbers: [B], a number for each line, from which its key is made: a line's samples do not
-            depend on the batch that it happens to be in.
+            depend on the batch that it happens to be in. (With `gammas` another batch may choose
+            others: the same law, and with the coupled rule or greedy the same tokens.)
         limits: [B], most tokens of each line; 0 for rows that only fill the batch.
     """
     if settings.gamma and pair.draft is None:
@@ -174,12 +201,21 @@ def decode(
     tokens = jnp.asarray(source)
     if pair.mesh is not None:
         tokens, asked = shard_rows((tokens, asked), pair.mesh)
+    # Costs are the whole batch's, and not split with its rows.
+    asked = asked._replace(pace=settings.pace())
     if settings.gamma:
         assert pair.draft is not None
         decoded = speculative(pair.target, pair.draft, tokens, asked, options)
     else:
         decoded = autoregressive(pair.target, tokens, asked, options)
-    return decoded if pair.mesh is None else jax.tree.map(lambda x: x[:rows], decoded)
+    return decoded if pair.mesh is None else _gathered(decoded, rows, pair.mesh)
+
+
+@functools.partial(jax.jit, static_argnames=("rows", "mesh"))
+def _gathered(decoded: Decoded, rows: int, mesh: Mesh) -> Decoded:
+    """Return the rows that were asked for, whole on every device: a host sees only its own ones."""
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x[:rows], everywhere), decoded)
 
 
 def generate(
@@ -189,6 +225,7 @@ def generate(
     *,
     prefix: str | None = None,
     truncate: bool = False,
+    first: int = 0,
 ) -> Iterator[Line]:
     """Decode lines in order, a batch at a time; one line in, one line out.
 
@@ -198,12 +235,15 @@ def generate(
         settings: how to decode; `Settings()` when left out.
         prefix: put before each line; T5's for translation into German when left out.
         truncate: cut lines that are longer than the longest bucket instead of refusing them.
+        first: how many lines to leave out, whole batches of them; the others' results are what
+            they are without it.
 
     Yields:
         One result for each line, as soon as its batch is done.
 
     Raises:
-        SpecdecError: before anything is decoded, for a line that is too long or not Unicode.
+        SpecdecError: before anything is decoded, for a line that is too long or not Unicode, or a
+            `first` amid a batch.
     """
     settings = Settings() if settings is None else settings
     prefix = text.prefix("ende") if prefix is None else prefix
@@ -211,9 +251,16 @@ def generate(
         _require_unicode(line, number)
     encode = functools.partial(text.encode_batch, pair.vocabulary)
     if not truncate:
-        encode([prefix + line for line in lines])  # all of them, so that a bad one fails early
+        # All of them, so that a bad one fails early; not at once, since there may be millions.
+        for start in range(0, len(lines), _CHECKED):
+            checked = lines[start : start + _CHECKED]
+            encode([prefix + line for line in checked], first=start + 1)
     size = settings.batch_size
-    for start in range(0, len(lines), size):
+    if first % size and first != len(lines):
+        raise SpecdecError(
+            f"The first {first} lines are no whole batches of {size}: leave out a multiple of that."
+        )
+    for start in range(first, len(lines), size):
         part = lines[start : start + size]
         filled = [prefix + line for line in part] + [""] * (size - len(part))
         source = encode(filled, truncate=True)[0]
@@ -250,7 +297,7 @@ def unpack(decoded: Decoded, lines: Sequence[str], vocabulary: text.AnyVocabular
         if host.rounds is not None:
             rounds = [
                 (
-                    host.rounds.drafted[row, r].tolist(),
+                    host.rounds.drafted[row, r, : host.rounds.gammas[row, r]].tolist(),
                     int(host.rounds.accepted[row, r]),
                     int(host.rounds.extra[row, r]),
                 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
-from jax.sharding import Mesh
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specdec_jax import checkpoints, text
 from specdec_jax.decoding import Draft
-from specdec_jax.drafts import LookupDraft, ModelDraft, UniformDraft
+from specdec_jax.drafts import LookupDraft, ModelDraft, NGramDraft, ngram_file
 from specdec_jax.errors import SpecdecError
 from specdec_jax.t5 import T5, MeshedT5, prepare, preset, shard
 from specdec_jax.t5.expand import expand
@@ -48,9 +50,7 @@ def load_pair(
 
     Args:
         target: the model to be decoded.
-        draft: the model that guesses; None for plain decoding. Two drafts need no model:
-            ``uniform`` guesses at random, and ``lookup`` copies from the source and the text so
-            far. ``lookup+NAME`` copies where it can and asks the draft NAME elsewhere.
+        draft: what guesses, see `load_draft`; None for plain decoding.
         shape: a preset (``base``, say) to whose sizes the target is enlarged, at unchanged outputs:
             for measuring what a large target would gain.
         mesh: from `specdec_jax.t5.make_mesh`, to split the models and the rows of a batch over
@@ -68,7 +68,7 @@ def load_pair(
         described = f"{model.config.describe()} (enlarged from {described})"
     guesser, draft_described = None, None
     if draft is not None:
-        guesser, draft_described = _draft(draft, vocabulary, mesh)
+        guesser, draft_described = load_draft(draft, vocabulary, mesh=mesh)
     model = _placed(dataclasses.replace(model, vocab_size=vocabulary.size), mesh)
     return Pair(model, guesser, vocabulary, described, draft_described, mesh)
 
@@ -77,14 +77,45 @@ def _placed(model: T5, mesh: Mesh | None) -> T5 | MeshedT5:
     return prepare(model) if mesh is None else shard(prepare(model), mesh)
 
 
-def _draft(name: str, vocabulary: text.AnyVocabulary, mesh: Mesh | None) -> tuple[Draft, str]:
-    """Return a draft and what to call it."""
+def _everywhere(tables: NGramDraft, mesh: Mesh | None) -> NGramDraft:
+    """Put tables, which are small, on all devices whole."""
+    return tables if mesh is None else jax.device_put(tables, NamedSharding(mesh, PartitionSpec()))
+
+
+def load_draft(
+    name: str, vocabulary: text.AnyVocabulary, *, mesh: Mesh | None = None
+) -> tuple[Draft, str]:
+    """Load what guesses for a target.
+
+    Args:
+        name: a path or the name of a shipped model; or a draft without a network: the file of
+            n-grams that `specdec count` wrote, ``uniform``, which guesses at random, or ``lookup``,
+            which copies from the source and the text so far. ``lookup+NAME`` copies where it can
+            and asks the draft NAME elsewhere.
+        vocabulary: the target's.
+        mesh: see `load_pair`.
+
+    Returns:
+        The draft, and its sizes or, where it has none, its name.
+
+    Raises:
+        SpecdecError: for a path without a draft, or one of another vocabulary.
+    """
     if name == "uniform":
-        return UniformDraft(vocabulary.size), name
+        return _everywhere(NGramDraft.uniform(vocabulary.size), mesh), name
     first, plus, rest = name.partition("+")
     if first == "lookup":
-        otherwise, described = _draft(rest if plus else "uniform", vocabulary, mesh)
+        otherwise, described = load_draft(rest if plus else "uniform", vocabulary, mesh=mesh)
         return LookupDraft(otherwise), f"{first}+{described}" if plus else first
+    if Path(name).is_file():
+        tables = ngram_file.read(name)
+        if tables.vocabulary != text.fingerprint(vocabulary):
+            raise SpecdecError(
+                f"The n-grams of {name} are of another vocabulary ({tables.draft.vocab_size} ids) "
+                f"than the target's ({vocabulary.size} ids): count them anew, with `specdec count` "
+                "and this target."
+            )
+        return _everywhere(tables.draft, mesh), tables.draft.describe()
     loaded = checkpoints.load(name)
     text.same_vocabulary(vocabulary, _vocabulary(loaded, name))
     model = dataclasses.replace(loaded.model, vocab_size=vocabulary.size)

@@ -6,6 +6,7 @@ decoder starts from the pad id.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Sequence
@@ -159,12 +160,21 @@ def same_vocabulary(target: AnyVocabulary, draft: AnyVocabulary) -> None:
             )
 
 
+def fingerprint(vocabulary: AnyVocabulary) -> str:
+    """SHA-256 of all pieces in order: equal where `same_vocabulary` finds no difference."""
+    digest = hashlib.sha256()
+    for i in range(vocabulary.size):
+        digest.update(vocabulary.piece(i).encode() + b"\0")
+    return digest.hexdigest()
+
+
 @overload
 def encode_batch(
     vocabulary: AnyVocabulary,
     lines: Sequence[str],
     *,
     buckets: Sequence[int] = ...,
+    first: int = ...,
     truncate: Literal[False] = ...,
 ) -> npt.NDArray[np.int32]: ...
 @overload
@@ -173,6 +183,7 @@ def encode_batch(
     lines: Sequence[str],
     *,
     buckets: Sequence[int] = ...,
+    first: int = ...,
     truncate: Literal[True],
 ) -> tuple[npt.NDArray[np.int32], int]: ...
 def encode_batch(
@@ -180,6 +191,7 @@ def encode_batch(
     lines: Sequence[str],
     *,
     buckets: Sequence[int] = BUCKETS,
+    first: int = 1,
     truncate: bool = False,
 ) -> npt.NDArray[np.int32] | tuple[npt.NDArray[np.int32], int]:
     """Ids of B lines, each closed by the end id and padded to a common length S.
@@ -188,6 +200,7 @@ def encode_batch(
         vocabulary: its `encode` is applied to each line as it stands; add the prefix before.
         lines: one source each. An empty line is the end id alone: one line in, one line out.
         buckets: the lengths allowed, end id included; S is the smallest that fits every line.
+        first: the number of the first line, for messages.
         truncate: cut a line that fits no bucket, keeping the end id, instead of raising.
 
     Returns:
@@ -199,7 +212,7 @@ def encode_batch(
     longest = max(buckets)
     rows = [vocabulary.encode(line) for line in lines]
     cut = 0
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(rows, start=first):
         if len(row) < longest:
             continue
         if not truncate:

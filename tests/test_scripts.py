@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), ROOT / ".ci" / "run"])
-NAMES = [path.name for path in SCRIPTS]
+SCRIPTS = sorted([*ROOT.glob("scripts/**/*.sh"), ROOT / ".ci" / "run"])
+NAMES = [str(path.relative_to(ROOT)) for path in SCRIPTS]
 
 
 def call(*command, **environment):
@@ -55,6 +56,15 @@ def test_scripts_are_short_and_parse(path):
     if content.startswith("#!"):
         assert os.access(path, os.X_OK)
         assert "set -euo pipefail" in content
+
+
+def test_shellcheck_finds_nothing():
+    found = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found, "shellcheck is missing: install the test extra"
+    done = call(
+        found, "--external-sources", "--source-path=SCRIPTDIR", f"--source-path={ROOT}", *SCRIPTS
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 def test_the_demo_s_help_explains_the_demo(venv):

@@ -182,7 +182,10 @@ def test_the_sample_texts_are_distinct_pairs_that_fit_a_bucket(shipped, name, co
     assert encode_batch(shipped, [source for source, _ in rows]).shape[1] <= max(BUCKETS)
 
 
-def test_the_demo_sentences_are_short_and_distinct():
-    rows = pairs(MODELS / "demo_ende.tsv")
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("demo_ende.tsv", 8, 25), ("demo_synopsis.tsv", 20, 45)]
+)
+def test_the_demo_sentences_are_short_and_distinct(name, least, most):
+    rows = pairs(MODELS / name)
     assert len({source for source, _ in rows}) == len(rows) == 24
-    assert all(8 <= len(source.split()) <= 25 for source, _ in rows)
+    assert all(least <= len(source.split()) <= most for source, _ in rows)

@@ -88,17 +88,8 @@ def compare(
     for index, batch in enumerate(
         tqdm(encoded, desc="decoding both ways", disable=not progress, leave=False)
     ):
-        here = calls(index)
-        decoded: dict[str, Any] = {}
-
-        def keep(name: str, here=here, decoded=decoded):
-            decoded[name] = here[name]()
-            return decoded[name]
-
-        timed = in_turns(
-            {name: functools.partial(keep, name) for name in here},
-            repeats=repeats,
-            warmup=int(batch.shape not in warm),
+        timed, decoded = in_turns(
+            calls(index), repeats=repeats, warmup=int(batch.shape not in warm)
         )
         warm.add(batch.shape)
         part = lines[index * size : (index + 1) * size]
@@ -149,6 +140,7 @@ def summarise(
         "temperature": settings.temperature,
         "batch": settings.batch_size,
         "rule": settings.rule,
+        "lenience": settings.lenience,
         "lossy": settings.lenience < 1,
         "alpha": accepted / tested if tested else None,
         "tokens_per_run": tokens / runs,

@@ -17,9 +17,14 @@ from specdec_jax.text import AnyVocabulary
 GREEN, RED, BLUE, PLAIN = "\033[32m", "\033[31;9m", "\033[1;34m", "\033[0m"
 
 
-def sentences() -> list[tuple[str, str]]:
-    """Return the shipped (English, German reference) pairs, from the task's test split."""
-    content = resources.files("specdec_jax").joinpath("models/demo_ende.tsv").read_text("utf-8")
+def sentences(task: str = "ende") -> list[tuple[str, str]]:
+    """Return the shipped (source, reference) pairs of a task, from its test split.
+
+    Args:
+        task: a name that `specdec_jax.text.prefix` knows.
+    """
+    name = "demo_synopsis.tsv" if text.prefix(task) == text.prefix("summarize") else "demo_ende.tsv"
+    content = resources.files("specdec_jax").joinpath("models", name).read_text("utf-8")
     rows = [line.split("\t") for line in content.splitlines()]
     return [(row[0], row[1]) for row in rows]
 
@@ -139,6 +144,10 @@ def render(record: dict[str, Any]) -> str:
             ),
         ),
     ]
+    if record.get("lossy"):
+        far = record.get("total_variation")
+        told = "" if far is None else f", total variation from the target {far:.3f} a tested guess"
+        rows.insert(0, ("LOSSY", f"lenience {record['lenience']:g}{told}"))
     return "\n".join(f"{name:<30} {value}" for name, value in rows)
 
 

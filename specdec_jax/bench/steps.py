@@ -57,7 +57,7 @@ def step_times(
             )
     start = jax.jit(lambda model: model.start(source, length))
     calls |= {f"{layout} 0": functools.partial(start, model) for layout, model in models.items()}
-    times = in_turns(calls, repeats=repeats)
+    times = in_turns(calls, repeats=repeats).seconds
 
     def cost(layout: str, width: int) -> np.ndarray:
         # Each program also encodes, which is timed alone and taken off.

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,22 +48,24 @@ class Spread:
         return Spread(float(median), float(low), float(high), len(samples))
 
 
-def in_turns(
-    calls: Mapping[str, Callable[[], Any]], *, repeats: int, warmup: int = 1
-) -> dict[str, list[float]]:
-    """Time calls in turns; each waits until its arrays are there.
+class Turns(NamedTuple):
+    """Calls that were timed in turns, by name."""
 
-    Returns:
-        Seconds of each call, by name, `repeats` of them.
-    """
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]]
+    last: dict[str, Any]
+    """What each call returned the last time."""
+
+
+def in_turns(calls: Mapping[str, Callable[[], Any]], *, repeats: int, warmup: int = 1) -> Turns:
+    """Time calls in turns, `repeats` times each; each waits until its arrays are there."""
+    turns = Turns({name: [] for name in calls}, {})
     for turn in range(warmup + repeats):
         for name, call in calls.items():
             began = time.perf_counter()
-            jax.block_until_ready(call())
+            turns.last[name] = jax.block_until_ready(call())
             if turn >= warmup:
-                times[name].append(time.perf_counter() - began)
-    return times
+                turns.seconds[name].append(time.perf_counter() - began)
+    return turns
 
 
 @jax.jit
@@ -143,7 +145,7 @@ def step_costs(
         if guesser is not None:
             calls[f"draft {limit}"] = lambda r=what: autoregressive(guesser, tokens, r, plain)
         calls[f"round {limit}"] = lambda r=what: speculative(pair.target, draft, tokens, r, spec)
-    times = in_turns(calls, repeats=repeats)
+    times = in_turns(calls, repeats=repeats).seconds
 
     def slope(name: str) -> np.ndarray:
         longer, shorter = calls[f"{name} {LONG}"](), calls[f"{name} {SHORT}"]()

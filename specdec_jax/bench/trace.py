@@ -29,7 +29,7 @@ def trace(pair: Pair, line: str, settings: Settings) -> list[dict[str, Any]]:
         raise SpecdecError("A trace needs a draft: name one.")
     prefix = text.prefix("ende")
     source = text.encode_batch(pair.vocabulary, [prefix + line])
-    timed = in_turns(encoders(pair, source), repeats=5)
+    timed = in_turns(encoders(pair, source), repeats=5).seconds
     starts = {
         name: float(np.median(timed.get(name, 0.0))) for name in ("target_encoder", "draft_encoder")
     }

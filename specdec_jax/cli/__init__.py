@@ -12,7 +12,7 @@ import sys
 from absl import app, logging
 from absl.flags import argparse_flags
 
-from specdec_jax.cli import decode, measure, models
+from specdec_jax.cli import aot, decode, drafts, measure, models
 from specdec_jax.cli.flags import INTERRUPTED, OK, USAGE
 from specdec_jax.errors import SpecdecError
 
@@ -41,7 +41,10 @@ def main(arguments: argparse.Namespace) -> None:
         print(f"specdec: {error}.", file=sys.stderr)
         status = USAGE
     except KeyboardInterrupt:
-        print("specdec: interrupted; a file of output is written at the end only.", file=sys.stderr)
+        print(
+            "specdec: interrupted; no file is half written, and `generate --resume` goes on.",
+            file=sys.stderr,
+        )
         status = INTERRUPTED
     sys.exit(status)
 
@@ -52,6 +55,6 @@ def parser() -> argparse.ArgumentParser:
         prog="specdec", description="Lossless speculative decoding for T5 in JAX."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for room in (decode, measure, models):
+    for room in (decode, measure, aot, drafts, models):
         room.add_commands(commands)
     return top

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from specdec_jax.errors import SpecdecError
 
@@ -26,8 +27,8 @@ def model_flags(flags: argparse.ArgumentParser, shape: str | None = None) -> Non
     flags.add_argument(
         "--draft",
         default="ende_draft",
-        help="path or shipped name of the draft; uniform, lookup (copies from the source and the "
-        "text so far), or lookup+NAME",
+        help="path or shipped name of the draft; a file of `specdec count`, uniform, lookup "
+        "(copies from the source and the text so far), or lookup+NAME",
     )
     flags.add_argument(
         "--shape",
@@ -41,10 +42,11 @@ def model_flags(flags: argparse.ArgumentParser, shape: str | None = None) -> Non
 
 
 def decoding_flags(
-    flags: argparse.ArgumentParser, *, gamma: int = 7, max_tokens: int = 128
+    flags: argparse.ArgumentParser, *, gamma: int | None = 7, max_tokens: int = 128
 ) -> None:
-    """Add the flags of `Settings`."""
-    flags.add_argument("--gamma", type=int, default=gamma, help=f"guesses a round ({gamma})")
+    """Add the flags of `Settings`; without a default of gamma, that is none."""
+    if gamma is not None:
+        flags.add_argument("--gamma", type=int, default=gamma, help=f"guesses a round ({gamma})")
     flags.add_argument("--temperature", type=float, default=0.0, help="0 is argmax (0)")
     flags.add_argument("--top_k", type=int, default=0, help="0 is off (0)")
     flags.add_argument("--top_p", type=float, default=1.0, help="1 is off (1)")
@@ -62,6 +64,28 @@ def decoding_flags(
     flags.add_argument("--seed", type=int, default=0, help="of all samples (0)")
 
 
+def adaptive_flag(flags: argparse.ArgumentParser) -> None:
+    """Add the flag that leaves gamma to each batch."""
+    flags.add_argument(
+        "--adaptive",
+        type=Path,
+        metavar="RECORD",
+        help="choose before each round among 0, 1, 3, 7 guesses, up to --gamma, by the c and v of "
+        "this record of `specdec tune` or `specdec bench`",
+    )
+
+
+def host_flags(flags: argparse.ArgumentParser) -> None:
+    """Add the flags that join this process to others, each on a host of its own."""
+    flags.add_argument(
+        "--coordinator",
+        help="HOST:PORT of process 0, of a job of several processes over one --mesh; auto on Cloud "
+        "TPU and under Slurm, Open MPI and Kubernetes",
+    )
+    flags.add_argument("--num_processes", type=int, help="how many there are (not with auto)")
+    flags.add_argument("--process_id", type=int, help="this one's, from 0 (not with auto)")
+
+
 def settings_of(arguments: argparse.Namespace, **changes):
     """Return the `Settings` that the flags say, with some changed."""
     from specdec_jax.generate import Settings
@@ -70,7 +94,26 @@ def settings_of(arguments: argparse.Namespace, **changes):
         *("gamma", "temperature", "top_k", "top_p", "rule", "max_tokens", "batch_size", "seed"),
         *("draft_temperature", "draft_top_k", "draft_top_p"),
     )
-    return Settings(**{name: getattr(arguments, name) for name in names} | changes)
+    given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+    if getattr(arguments, "adaptive", None) is not None:
+        given |= _adaptive(arguments.adaptive, arguments.gamma)
+    return Settings(**given | changes)
+
+
+def _adaptive(path: Path, gamma: int) -> dict[str, Any]:
+    """Return the settings that choose gamma by a record's costs."""
+    record = read_json(path)
+    c, v = (record.get(name) if isinstance(record, dict) else None for name in ("c", "v"))
+    if isinstance(v, int | float) and isinstance(record.get("gamma"), int):
+        v = {record["gamma"] + 1: v}
+    if c is None or not isinstance(v, dict):
+        raise SpecdecError(
+            f"{path} does not say what a round costs (c, and v of known lengths): give a record "
+            "of `specdec tune` or `specdec bench`."
+        )
+    gammas = (*(each for each in (0, 1, 3, 7) if each < gamma), gamma)
+    v = {int(tokens): float(cost) for tokens, cost in v.items()}
+    return {"gammas": gammas, "c": float(c), "v": v}
 
 
 def pair_of(arguments: argparse.Namespace, *, plain: bool = False):

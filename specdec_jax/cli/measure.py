@@ -1,4 +1,4 @@
-"""`specdec demo`, `bench`, `steps`, `theory` and `predict`: what speculation gains."""
+"""What speculation gains: demo, bench, tune, alphas, steps, theory and predict."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from specdec_jax.cli.flags import (
     require_positive,
     settings_of,
 )
+from specdec_jax.cli.inputs import DATA, public_name, read_columns, require_place, task_flag
+from specdec_jax.errors import SpecdecError
 
 
 def add_commands(commands) -> None:
     """Add the parsers of this module's commands."""
-    for add_command in (_demo, _bench, _steps, _theory, _predict):
+    for add_command in (_demo, _bench, _tune, _alphas, _steps, _theory, _predict):
         add_command(commands)
 
 
@@ -60,26 +62,171 @@ def _bench(commands) -> None:
     flags.add_argument("--input", type=Path, help="lines to decode (default: the demo's)")
     flags.add_argument("--lines", type=int, default=24, help="how many of them (24)")
     flags.add_argument("--repeats", type=int, default=3, help="decodes of each, each way (3)")
-    flags.add_argument("--json", type=Path, required=True, help="the record's file")
+    flags.add_argument(
+        "experiment",
+        nargs="?",
+        type=Path,
+        help="a YAML file of cases, each with a record of its own in --out; a run that was stopped "
+        "goes on where it was (other flags than --out are left alone)",
+    )
+    flags.add_argument("--out", type=Path, help="folder of an experiment's records and figures")
+    flags.add_argument("--json", type=Path, help="the record's file, without an experiment")
+    flags.add_argument("--lenience", type=float, default=1.0, help="below 1: LOSSY (1)")
+    task_flag(flags)
     model_flags(flags, shape="base")
     decoding_flags(flags, max_tokens=64)
 
 
 def _run_bench(arguments: argparse.Namespace) -> int:
-    from specdec_jax.bench import compare, demo, record
+    if arguments.experiment is not None:
+        return _run_experiment(arguments)
+    if arguments.json is None:
+        raise SpecdecError("bench writes a record: give --json FILE, or an experiment and --out.")
+    from specdec_jax.bench import alphas, compare, demo, record
     from specdec_jax.files import read_lines, require_folder, write_json
     from specdec_jax.text import prefix
 
     require_folder(arguments.json)
     require_positive(arguments, "lines", "repeats", "gamma")
-    lines = read_lines(arguments.input) if arguments.input else [s for s, _ in demo.sentences()]
-    lines, way = lines[: arguments.lines], settings_of(arguments)
-    pair, words = pair_of(arguments), prefix("ende")
+    shipped = [source for source, _ in demo.sentences(arguments.task)]
+    lines = read_lines(arguments.input) if arguments.input else shipped
+    lines, way = lines[: arguments.lines], settings_of(arguments, lenience=arguments.lenience)
+    words = prefix(arguments.task)
+    pair = pair_of(arguments)
     results = list(compare.compare(pair, lines, way, prefix=words, repeats=arguments.repeats))
     costs = compare.costs_for(pair, lines, way, prefix=words, repeats=2 * arguments.repeats + 1)
     summary = compare.summarise(pair, results, way, costs)
+    if way.lenience < 1:
+        made = [line for result in results for line in result.speculative]
+        distance = alphas.total_variation(pair, made, way, prefix=words)
+        summary |= {"total_variation": distance}
     print(demo.render(summary))
     write_json(arguments.json, {**summary, **record.provenance(way.seed)})
+    return OK
+
+
+def _run_experiment(arguments: argparse.Namespace) -> int:
+    from specdec_jax.bench import experiment, summary
+
+    if arguments.out is None:
+        raise SpecdecError(f"{arguments.experiment} has many records: give --out FOLDER for them.")
+    cases = experiment.read_cases(arguments.experiment)
+    require_place(arguments.out)
+    experiment.run(cases, arguments.out)
+    print(summary.write(arguments.out))
+    return OK
+
+
+def _tune(commands) -> None:
+    summary = "Find the best gamma for a pair on this device, and whether to speculate at all."
+    flags = add(commands, "tune", _run_tune, summary)
+    flags.add_argument("--data", type=Path, help=f"{DATA} (default: the demo's)")
+    flags.add_argument("--lines", type=int, default=24, help="how many of them (24)")
+    flags.add_argument("--gammas", type=int, nargs="+", help="those to be timed (1 3 5 7 11 15)")
+    flags.add_argument("--repeats", type=int, default=5, help="of each measurement (5)")
+    flags.add_argument(
+        "--out",
+        type=Path,
+        help="folder for tuned.json (specdec generate --tuned) and tuned.gin (T5X)",
+    )
+    task_flag(flags)
+    model_flags(flags)
+    decoding_flags(flags, gamma=None, max_tokens=64)
+
+
+def _run_tune(arguments: argparse.Namespace) -> int:
+    from specdec_jax.bench import demo, record, tune
+    from specdec_jax.files import write_json, write_text
+    from specdec_jax.text import prefix
+
+    require_place(arguments.out)
+    require_positive(arguments, "lines", "repeats")
+    words, way = prefix(arguments.task), settings_of(arguments)
+    shipped = [source for source, _ in demo.sentences(arguments.task)]
+    lines = read_columns(arguments.data)[0] if arguments.data else shipped
+    found = {
+        "target": public_name(arguments.target),
+        "draft": public_name(arguments.draft),
+        "task": arguments.task,
+    } | tune.tune(
+        pair_of(arguments),
+        lines[: arguments.lines],
+        way,
+        prefix=words,
+        gammas=arguments.gammas or tune.GAMMAS,
+        repeats=arguments.repeats,
+    )
+    print(tune.render(found))
+    if arguments.out:
+        arguments.out.mkdir(exist_ok=True)
+        write_json(arguments.out / "tuned.json", {**found, **record.provenance(way.seed)})
+        # T5X's draft is a model.
+        if found["draft_is_model"]:
+            write_text(arguments.out / "tuned.gin", tune.gin(found))
+    return OK
+
+
+def _alphas(commands) -> None:
+    summary = "Measure how much of several drafts a target accepts, exactly and with lenience."
+    flags = add(commands, "alphas", _run_alphas, summary)
+    flags.add_argument("--data", type=Path, required=True, help=DATA)
+    flags.add_argument("--drafts", nargs="+", required=True, help="each as --draft of generate")
+    flags.add_argument("--tokens", type=int, default=10_000, help="of the target, at least (10000)")
+    flags.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0], help="(0 1)")
+    flags.add_argument(
+        "--leniences", type=float, nargs="+", default=[1.0, 0.5, 0.3, 0.1], help="(1 .5 .3 .1)"
+    )
+    flags.add_argument("--top_k", type=int, default=0, help="of both; 0 is off (0)")
+    flags.add_argument("--top_p", type=float, default=1.0, help="of both; 1 is off (1)")
+    flags.add_argument("--max_tokens", type=int, default=128, help="of an output (128)")
+    flags.add_argument("--batch_size", type=int, default=64, help="lines decoded together (64)")
+    flags.add_argument("--seed", type=int, default=0, help="of lines and samples (0)")
+    flags.add_argument("--out", type=Path, required=True, help="folder for alphas.json, alphas.md")
+    flags.add_argument("--target", default="ende_target", help="path or shipped name of the target")
+    task_flag(flags)
+
+
+def _run_alphas(arguments: argparse.Namespace) -> int:
+    from specdec_jax.bench import alphas, record
+    from specdec_jax.files import write_json, write_text
+    from specdec_jax.generate import Settings, load_draft, load_pair
+    from specdec_jax.text import prefix
+
+    require_place(arguments.out)
+    require_positive(arguments, "tokens")
+    words = prefix(arguments.task)
+    way = Settings(
+        **{n: getattr(arguments, n) for n in ("top_k", "top_p", "max_tokens", "batch_size", "seed")}
+    )
+    lines, _ = read_columns(arguments.data)
+    pair = load_pair(arguments.target, None)
+    drafts, sizes = {}, {}
+    for name in arguments.drafts:
+        shown = public_name(name)
+        drafts[shown], sizes[shown] = load_draft(name, pair.vocabulary)
+    rows = alphas.alphas(
+        pair,
+        drafts,
+        lines,
+        way,
+        task=arguments.task,
+        prefix=words,
+        temperatures=arguments.temperatures,
+        leniences=arguments.leniences,
+        tokens=arguments.tokens,
+    )
+    table = alphas.render(rows)
+    print(table, end="")
+    arguments.out.mkdir(exist_ok=True)
+    about = {
+        "target": public_name(arguments.target),
+        "target_shape": pair.target_shape,
+        "draft_shapes": sizes,
+    }
+    settings = {n: getattr(way, n) for n in ("top_k", "top_p", "max_tokens", "batch_size")}
+    whole = {"rows": rows, **about, **settings, **record.provenance(way.seed)}
+    write_json(arguments.out / "alphas.json", whole)
+    write_text(arguments.out / "alphas.md", table)
     return OK
 
 

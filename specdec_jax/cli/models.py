@@ -48,18 +48,28 @@ def _run_convert(arguments: argparse.Namespace) -> int:
 
 
 def _train(commands) -> None:
-    summary = "Train the shipped pair anew from a folder of corpora; resumes where it stopped."
+    summary = "Train the shipped models anew from a folder of corpora; resumes where it stopped."
     flags = add(commands, "train", _run_train, summary)
     flags.add_argument("--data", type=Path, required=True, help="from scripts/build_data.sh")
     flags.add_argument("--run", type=Path, required=True, help="keeps stages and checkpoints")
-    flags.add_argument("--out", type=Path, required=True, help="gets ende_target and ende_draft")
+    flags.add_argument("--out", type=Path, required=True, help="gets a folder for each model")
+    flags.add_argument("--curves", type=Path, help="folder for logs and learning curves")
+    flags.add_argument("--task", choices=("ende", "synopsis"), action="append", help="(both)")
     flags.add_argument("--seed", type=int, default=0)
 
 
 def _run_train(arguments: argparse.Namespace) -> int:
-    from specdec_jax.training.pair import Run, train_pair
-    from specdec_jax.training.ship import ship
+    from specdec_jax.bench.figures import save
+    from specdec_jax.bench.training_curves import curves
+    from specdec_jax.training import pair, recipe, ship
 
-    run_of = Run(arguments.data, arguments.run)
-    ship(run_of, train_pair(run_of, seed=arguments.seed), arguments.out)
+    run_of = pair.Run(arguments.data, arguments.run)
+    for task in [recipe.TASKS[name] for name in arguments.task or recipe.TASKS]:
+        target = pair.train_target(run_of, task, seed=arguments.seed)
+        drafts = pair.train_drafts(run_of, task, target, seed=arguments.seed)
+        ship.ship(run_of, task, target, drafts, arguments.out)
+        if arguments.curves:
+            logs = ship.keep_logs(run_of, task, arguments.curves)
+            title = f"Training of the {task.name} models"
+            save(curves(logs, title=title), arguments.curves / task.name)
     return OK

@@ -1,5 +1,7 @@
 """The loop over an abstract language model."""
 
+from specdec_jax.decoding.adaptive import Pace as Pace
+from specdec_jax.decoding.adaptive import pace as pace
 from specdec_jax.decoding.autoregressive import autoregressive as autoregressive
 from specdec_jax.decoding.contract import Choose as Choose
 from specdec_jax.decoding.contract import Draft as Draft

@@ -47,10 +47,11 @@ def _plain(options: Options) -> Options:
 
 def step(
     target: LanguageModel, request: Request, options: Options
-) -> Callable[[loop.Progress], loop.Round]:
+) -> Callable[[loop.Progress, int], loop.Round]:
     """Return the round of plain decoding: read the last token, choose the next."""
 
-    def plain_round(progress: loop.Progress) -> loop.Round:
+    def plain_round(progress: loop.Progress, gamma: int = 0) -> loop.Round:
+        del gamma
         position = progress.position
         last = jnp.take_along_axis(progress.sequence, position[:, None], axis=1)
         logits, state = target.extend(progress.target, last, position)

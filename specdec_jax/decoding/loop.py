@@ -3,17 +3,23 @@
 What a round does (one token of the target, or gamma guesses and their verification) is a function
 given to `decode`. Everything that both kinds share is here: buffers, the end token at any offset of
 a block, exact length limits, rows that have ended and must not move, counters.
+
+Where gamma is chosen before each round, the rounds of one gamma are a loop inside the loop, which
+runs as long as the choice stays. XLA updates in place what a loop carries, whereas a conditional
+(`lax.switch`) copies all keys and values: measured, it doubles the memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from specdec_jax.decoding import adaptive
 from specdec_jax.decoding.contract import Draft, LanguageModel
 from specdec_jax.decoding.outcome import Counters, Decoded, Finish, Rounds
 from specdec_jax.decoding.request import Options, Request
@@ -36,6 +42,8 @@ class Progress(NamedTuple):
     """The target's state."""
     draft: Any
     """The draft's state."""
+    estimate: adaptive.Estimate | None
+    """What the choice of gamma knows; None where gamma is fixed."""
     # counters
     counters: Counters
     rounds: Rounds | None
@@ -64,14 +72,17 @@ class Round(NamedTuple):
 
 
 def decode(
-    step: Callable[[Progress], Round],
+    step: Callable[[Progress, int], Round],
     target: LanguageModel,
     draft: Draft | None,
     source: Int[Array, "B S"],
     request: Request,
     options: Options,
 ) -> Decoded:
-    """Read source and prompt, run rounds until every row has ended, cut out the result."""
+    """Read source and prompt, run rounds until every row has ended, cut out the result.
+
+    `step` finds the tokens of a round of so many guesses.
+    """
     length = buffer_length(request.prompt.shape[1], options.max_tokens, options.gamma)
     target_state = target.start(source, length)
     # What a caller pads with may be no id at all, and is not shown to a model.
@@ -88,10 +99,27 @@ def decode(
     def running(progress: Progress) -> Bool[Array, ""]:
         return jnp.any(progress.finish == Finish.RUNNING)
 
-    def body(progress: Progress) -> Progress:
-        return _commit(progress, step(progress), options.eos_id)
+    def body(progress: Progress, gamma: int = options.gamma) -> Progress:
+        found = step(progress, gamma)
+        progress = _commit(progress, found, options.eos_id)
+        if progress.estimate is None or request.pace is None:
+            return progress
+        going = progress.finish == Finish.RUNNING
+        seen = (found.accepted, gamma, going, request.pace, options.gammas)
+        return progress._replace(estimate=adaptive.learn(progress.estimate, *seen))
 
-    return _finish(lax.while_loop(running, body, progress), options.max_tokens)
+    def stretches(progress: Progress) -> Progress:
+        for index, gamma in enumerate(options.gammas):
+
+            def chosen(progress: Progress, index: int = index) -> Bool[Array, ""]:
+                assert progress.estimate is not None
+                return running(progress) & (progress.estimate.choice == index)
+
+            progress = lax.while_loop(chosen, partial(body, gamma=gamma), progress)
+        return progress
+
+    rounds = stretches if options.gammas else body
+    return _finish(lax.while_loop(running, rounds, progress), options.max_tokens)
 
 
 def _begin(request: Request, options: Options, target: Any, draft: Any) -> Progress:
@@ -109,10 +137,14 @@ def _begin(request: Request, options: Options, target: Any, draft: Any) -> Progr
     if options.record:
         rounds = Rounds(
             drafted=jnp.zeros((batch, options.max_tokens, options.gamma), jnp.int32),
+            gammas=jnp.zeros((batch, options.max_tokens), jnp.int32),
             accepted=jnp.zeros((batch, options.max_tokens), jnp.int32),
             extra=jnp.zeros((batch, options.max_tokens), jnp.int32),
         )
     finish = jnp.where(limits > 0, Finish.RUNNING, Finish.LENGTH)
+    estimate = None
+    if options.gammas and request.pace is not None:
+        estimate = adaptive.begin(finish == Finish.RUNNING, request.pace, options.gammas)
     return Progress(
         sequence=sequence,
         position=first,
@@ -120,7 +152,14 @@ def _begin(request: Request, options: Options, target: Any, draft: Any) -> Progr
         finish=finish.astype(jnp.int32),
         target=target,
         draft=draft,
-        counters=Counters(target_runs=none, drafted=none, tested=by_guess, accepted=by_guess),
+        estimate=estimate,
+        counters=Counters(
+            target_runs=none,
+            gammas=jnp.zeros((batch, options.gamma + 1), jnp.int32),
+            drafted=none,
+            tested=by_guess,
+            accepted=by_guess,
+        ),
         rounds=rounds,
         first=first,
         last=first + limits,
@@ -169,11 +208,14 @@ def _commit(progress: Progress, found: Round, eos_id: int) -> Progress:
     accepted = (guess < jnp.minimum(found.accepted, taken)[:, None]).astype(jnp.int32)
     tested = (guess < jnp.minimum(found.accepted + 1, taken)[:, None]).astype(jnp.int32)
     old = progress.counters
+    made = jnp.arange(old.gammas.shape[1]) == gamma
+    narrower = ((0, 0), (0, old.tested.shape[1] - gamma))
     counters = Counters(
         target_runs=old.target_runs + running.astype(jnp.int32),
+        gammas=old.gammas + (running[:, None] & made).astype(jnp.int32),
         drafted=old.drafted + gamma * running.astype(jnp.int32),
-        tested=old.tested + tested,
-        accepted=old.accepted + accepted,
+        tested=old.tested + jnp.pad(tested, narrower),
+        accepted=old.accepted + jnp.pad(accepted, narrower),
     )
     rounds = progress.rounds
     if rounds is not None:
@@ -211,8 +253,10 @@ def _record(
     # A row that has ended must not record: its number would point behind its last round, which is
     # inside the buffer. An index outside of it is dropped.
     number = jnp.where(running, number, rounds.accepted.shape[1])
+    gamma = found.guesses.shape[1]
     return Rounds(
-        drafted=rounds.drafted.at[rows, number].set(found.guesses, mode="drop"),
+        drafted=rounds.drafted.at[rows, number, :gamma].set(found.guesses, mode="drop"),
+        gammas=rounds.gammas.at[rows, number].set(gamma, mode="drop"),
         accepted=rounds.accepted.at[rows, number].set(accepted, mode="drop"),
         extra=rounds.extra.at[rows, number].set(extra, mode="drop"),
     )

@@ -39,6 +39,8 @@ class Counters(NamedTuple):
 
     target_runs: Int[Array, " B"]
     """Calls of the target while the row was running, of gamma + 1 tokens each."""
+    gammas: Int[Array, "B N"]
+    """How many of them made n guesses, n = 0 .. G; one n alone where gamma is fixed."""
     drafted: Int[Array, " B"]
     """Guesses made."""
     tested: Int[Array, "B G"]
@@ -51,7 +53,9 @@ class Rounds(NamedTuple):
     """A record of every round, for the reader (the paper's Figure 1); kept on request."""
 
     drafted: Int[Array, "B L G"]
-    """Guesses of each round."""
+    """Guesses of each round; 0 behind them where the round made fewer than G."""
+    gammas: Int[Array, "B L"]
+    """How many guesses the round made."""
     accepted: Int[Array, "B L"]
     """How many of them were accepted."""
     extra: Int[Array, "B L"]

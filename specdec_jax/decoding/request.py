@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from specdec_jax.decoding.adaptive import Pace
 from specdec_jax.decoding.randomness import Noise, RowNoise, row_keys
 from specdec_jax.errors import SpecdecError
 from specdec_jax.sampling import Sampling, check_rule, sampling
@@ -32,6 +33,8 @@ class Request(NamedTuple):
     """A key for each row."""
     noise: Noise
     """What plain decoding and the coupled rule choose with."""
+    pace: Pace | None = None
+    """What rounds cost, where the batch chooses their gamma."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Options:
     Attributes:
         max_tokens: L >= 1, room for generated tokens.
         gamma: guesses of a round; 0 is plain decoding, and the draft is never called.
+        gammas: the numbers of guesses among which the batch chooses before each round, ascending,
+            `gamma` the last (see `specdec_jax.decoding.adaptive`); empty: always `gamma`.
         rule: how guesses are verified, see `specdec_jax.sampling.RULES`.
         lenience: below 1, the output is no longer the target's (A.5); rejection rule only.
         eos_id: the end token.
@@ -51,6 +56,7 @@ class Options:
 
     max_tokens: int = 128
     gamma: int = 0
+    gammas: tuple[int, ...] = ()
     rule: str = "rejection"
     lenience: float = 1.0
     eos_id: int = 1
@@ -66,6 +72,12 @@ class Options:
             )
         if self.gamma < 0:
             raise SpecdecError(f"gamma is {self.gamma}, but must be 0 (no draft) or more.")
+        ascending = self.gammas == tuple(sorted({*self.gammas, self.gamma}))
+        if self.gammas and (not ascending or self.gammas[0] < 0):
+            raise SpecdecError(
+                f"gammas is {self.gammas} and gamma {self.gamma}, but gammas must be whole numbers "
+                "from 0 on, ascending, and gamma the last of them."
+            )
         check_rule(self.rule)
         if self.lenience != 1.0 and self.rule != "rejection":
             raise SpecdecError(
@@ -84,6 +96,7 @@ def request(
     prompt_lengths: Int[Array, " B"] | None = None,
     settings: Sampling | None = None,
     draft_settings: Sampling | None = None,
+    pace: Pace | None = None,
 ) -> Request:
     """Fill in what a caller leaves out.
 
@@ -96,6 +109,7 @@ def request(
         prompt_lengths: columns of each row's prompt, start token included; P when left out.
         settings: how the target's tokens are chosen; argmax when left out.
         draft_settings: how the draft's are; as the target's when left out.
+        pace: what rounds cost, from `specdec_jax.decoding.adaptive.pace`; for `Options.gammas`.
 
     Raises:
         SpecdecError: for limits outside 0 .. max_tokens, or prompt lengths outside 1 .. P.
@@ -116,6 +130,7 @@ def request(
         draft_sampling=settings if draft_settings is None else draft_settings,
         keys=keys,
         noise=RowNoise(keys),
+        pace=pace,
     )
 
 

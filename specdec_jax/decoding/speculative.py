@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from specdec_jax.decoding import loop
 from specdec_jax.decoding.autoregressive import autoregressive, choose, judge, mend
-from specdec_jax.decoding.contract import Draft, LanguageModel
+from specdec_jax.decoding.contract import Draft, LanguageModel, Proposal
 from specdec_jax.decoding.outcome import Decoded
 from specdec_jax.decoding.randomness import round_keys
 from specdec_jax.decoding.request import Options, Request
@@ -46,13 +46,15 @@ def speculative(
         draft: the model M_q, or anything else that guesses.
         source: int32 [B, S], 0 is padding.
         request: traced.
-        options: static. With gamma = 0 this is `autoregressive`.
+        options: static. With gamma = 0 this is `autoregressive`; with `gammas`, the batch chooses
+            before each round how many tokens are guessed (`specdec_jax.decoding.adaptive`).
 
     Returns:
         Tokens, scores and counters.
 
     Raises:
-        SpecdecError: when the two vocabularies differ.
+        SpecdecError: when the two vocabularies differ, or there are gammas to choose from and
+            `request.pace` does not say what each costs.
     """
     if options.gamma == 0:
         return autoregressive(target, source, request, options)
@@ -62,6 +64,12 @@ def speculative(
             f"{draft.vocab_size}; a draft must speak the target's language: "
             "choose one trained with the same vocabulary."
         )
+    known = 0 if request.pace is None else request.pace.costs.shape[0]
+    if options.gammas and known != len(options.gammas):
+        raise SpecdecError(
+            f"There are {len(options.gammas)} gammas to choose from and the costs of {known}: "
+            "give the request a pace made for the gammas of the options."
+        )
     return loop.decode(
         step(target, draft, request, options), target, draft, source, request, options
     )
@@ -69,12 +77,12 @@ def speculative(
 
 def step(
     target: LanguageModel, draft: Draft, request: Request, options: Options
-) -> Callable[[loop.Progress], loop.Round]:
+) -> Callable[[loop.Progress, int], loop.Round]:
     """Return the round of Algorithm 1: propose, verify, and one token more."""
     verify = _coupled if options.rule == "coupled" else _sampled
 
-    def speculative_round(progress: loop.Progress) -> loop.Round:
-        return verify(progress, target, draft, request, options)
+    def speculative_round(progress: loop.Progress, gamma: int = options.gamma) -> loop.Round:
+        return verify(progress, target, draft, request, options, gamma)
 
     return speculative_round
 
@@ -85,16 +93,17 @@ def _sampled(
     draft: Draft,
     request: Request,
     options: Options,
+    gamma: int,
 ) -> loop.Round:
     """The rejection and block rules: chances of their own for guess, acceptance and extra token."""
-    keys = round_keys(request.keys, progress.position, options.gamma)
+    keys = round_keys(request.keys, progress.position, gamma)
 
     def guess(index: int, logits: Float[Array, "B V"]):
         logits, _ = mend(logits)
         q = standardize(logits[:, None], request.draft_sampling)
         return draw(keys.guesses[:, index, None], q)[:, 0], q[:, 0]
 
-    proposal, draft_state = _propose(progress, draft, guess, options.gamma)
+    proposal, draft_state = _propose(progress, draft, guess, gamma)
     logits, finite, target_state = _verify(progress, target, proposal.tokens)
     p = standardize(logits, request.sampling)
     evidence = (p, proposal.probs, proposal.tokens, keys.uniforms)
@@ -123,6 +132,7 @@ def _coupled(
     draft: Draft,
     request: Request,
     options: Options,
+    gamma: int,
 ) -> loop.Round:
     """The coupled rule: both models choose with the noise that plain decoding would use."""
 
@@ -134,10 +144,10 @@ def _coupled(
         # Verification asks for equality, not for q; the one-hot form costs nothing unread.
         return token[:, 0], jax.nn.one_hot(token[:, 0], logits.shape[-1], dtype=jnp.float32)
 
-    proposal, draft_state = _propose(progress, draft, guess, options.gamma)
+    proposal, draft_state = _propose(progress, draft, guess, gamma)
     logits, finite, target_state = _verify(progress, target, proposal.tokens)
     adjusted = adjust(logits, request.sampling)
-    slots = progress.position[:, None] + 1 + jnp.arange(options.gamma + 1, dtype=jnp.int32)
+    slots = progress.position[:, None] + 1 + jnp.arange(gamma + 1, dtype=jnp.int32)
     chosen = choose(adjusted, request.sampling, request.noise, slots)
     return loop.Round(
         tokens=chosen,
@@ -151,6 +161,11 @@ def _coupled(
 
 
 def _propose(progress: loop.Progress, draft: Draft, guess, gamma: int):
+    if gamma == 0:
+        batch = progress.position.shape[0]
+        none = jnp.zeros((batch, 0), jnp.int32)
+        probs = jnp.zeros((batch, 0, draft.vocab_size), jnp.float32)
+        return Proposal(none, probs), progress.draft
     return draft.propose(progress.draft, progress.sequence, progress.position, guess, gamma)
 
 

@@ -4,4 +4,3 @@ from specdec_jax.drafts.lookup import LookupDraft as LookupDraft
 from specdec_jax.drafts.model import ModelDraft as ModelDraft
 from specdec_jax.drafts.ngram import Continuations as Continuations
 from specdec_jax.drafts.ngram import NGramDraft as NGramDraft
-from specdec_jax.drafts.uniform import UniformDraft as UniformDraft

@@ -1,4 +1,7 @@
-"""Tables of what follows the last tokens: the drafts of no cost of the paper's section 3.6."""
+"""Tables of what follows the last tokens: the drafts of no cost of the paper's section 3.6.
+
+The smallest table is one line of equal probabilities: the draft that knows nothing, the floor.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,11 @@ class NGramDraft:
     unigram: Float[Array, " V"]
     levels: tuple[Continuations, ...] = ()
 
+    @classmethod
+    def uniform(cls, vocab_size: int) -> NGramDraft:
+        """Return the draft that guesses at random; exact like any draft, and useless."""
+        return cls(jnp.full((vocab_size,), 1 / vocab_size, jnp.float32))
+
     @property
     def vocab_size(self) -> int:
         """V of the tables."""
@@ -75,6 +83,13 @@ class NGramDraft:
             past = jnp.concatenate([past, token[:, None]], axis=1)[:, 1:] if self.levels else past
         tokens, probs = (jnp.stack(part, axis=1) for part in zip(*guesses, strict=True))
         return Proposal(tokens, probs), state
+
+    def describe(self) -> str:
+        """Return the order and the size in words."""
+        order = len(self.levels) + 1
+        counted = sum(level.contexts.shape[0] for level in self.levels)
+        contexts = f" of {counted} contexts" if self.levels else ""
+        return f"{order}-gram{contexts} V{self.vocab_size}"
 
     def probabilities(self, past: Int[Array, "B N"]) -> Float[Array, "B V"]:
         """Return the distribution after the last N tokens, N the number of levels."""

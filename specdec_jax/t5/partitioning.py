@@ -115,7 +115,7 @@ class MeshedT5:
 def shard(model: T5, mesh: Mesh) -> MeshedT5:
     """Put the parameters of a model, in either layout, on a mesh."""
     placed = jax.tree.map(
-        lambda spec, leaf: jax.device_put(leaf, NamedSharding(mesh, spec)),
+        lambda spec, leaf: _put(leaf, NamedSharding(mesh, spec)),
         parameter_specs(model.config, mesh),
         model.params,
         is_leaf=lambda x: isinstance(x, P),
@@ -136,4 +136,16 @@ def shard_rows(tree: Tree, mesh: Mesh) -> Tree:
                 f"A batch of {leaf.shape[0]} rows does not divide over {data} devices: fill it up "
                 "with rows whose limit is 0."
             )
-    return jax.tree.map(lambda leaf: jax.device_put(leaf, NamedSharding(mesh, P(DATA))), tree)
+    return jax.tree.map(lambda leaf: _put(leaf, NamedSharding(mesh, P(DATA))), tree)
+
+
+def _put(leaf: Any, where: NamedSharding) -> Any:
+    """Lay an array that every host has on devices, be they of several hosts."""
+    if where.is_fully_addressable:
+        return jax.device_put(leaf, where)
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = _put(jax.random.key_data(leaf), where)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    # Each host takes its parts; device_put would first send the whole to all others, to compare.
+    whole = np.asarray(leaf)
+    return jax.make_array_from_callback(whole.shape, where, lambda index: whole[index])

@@ -1,21 +1,28 @@
-"""The target's own outputs, which are what a draft has to predict.
+"""What a draft learns from: the target's own outputs, and what the target thinks at each position.
 
 A draft is asked about prefixes that the target wrote, so it learns from such: sources of the
-training set with the target's outputs in place of the references.
+training set with the target's outputs in place of the references. The target need not run again
+beside every step of the draft: its distribution at a position is one product of its last hidden
+state there, and those are small enough to keep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
 from specdec_jax.decoding import Options, autoregressive, request
 from specdec_jax.sampling import sampling
+from specdec_jax.sampling.types import Array, Float
 from specdec_jax.t5.model import T5
-from specdec_jax.training.examples import LENGTHS
+from specdec_jax.t5.network import Transformer
+from specdec_jax.training.examples import SHAPES, Batch, Shapes, group, pad
+from specdec_jax.training.objectives import shift_right
 
 Example = tuple[list[int], list[int]]
 
@@ -28,6 +35,7 @@ def target_outputs(
     rows: int = 128,
     seed: int = 0,
     eos_id: int = 1,
+    shapes: Shapes = SHAPES,
     progress: bool = True,
 ) -> list[Example]:
     """Decode every source with the target.
@@ -39,35 +47,40 @@ def target_outputs(
         rows: of a batch.
         seed: of the samples.
         eos_id: the end token.
+        shapes: padded lengths of source and output.
         progress: whether to show a bar.
 
     Returns:
-        (source ids, output ids) in the order given. Left out are examples beyond the last of
-        `LENGTHS`, and outputs that found no end in twice the length of their bucket (or in that
-        last length): a draft should not learn to ramble.
+        (source ids, output ids) in the order given. Left out are examples that no shape holds, and
+        outputs that found no end in half as many tokens again as the reference, and 8 (or in the
+        longest output of any shape): a draft should not learn to ramble.
     """
     found: dict[int, Example] = {}
-    longest = np.array([max(len(s), len(t)) for s, t in examples])
-    groups = np.searchsorted(LENGTHS, longest)
+    groups = group(examples, shapes)
+    lengths = np.array([len(t) for _, t in examples])
+    most = max(length for _, length in shapes)
     key = jax.random.key(seed)
-    with tqdm(
-        total=len(examples), desc="target outputs", disable=not progress, mininterval=5
-    ) as bar:
-        for group, length in enumerate(LENGTHS):
-            members = np.flatnonzero(groups == group)
-            room = min(2 * length, LENGTHS[-1])
+    bar = tqdm(total=len(examples), desc="target outputs", disable=not progress, mininterval=5)
+    with bar:
+        for number, (width, length) in enumerate(shapes):
+            members = np.flatnonzero(groups == number)
+            # Outputs are about as long as their references, and a batch ends with its longest.
+            members = members[np.argsort(lengths[members], kind="stable")]
+            room = min(length + length // 2 + 8, most)
             options = Options(max_tokens=room, eos_id=eos_id)
             for start in range(0, len(members), rows):
                 part = members[start : start + rows]
-                source = np.zeros((rows, length), np.int32)
+                source = np.zeros((rows, width), np.int32)
+                limits = np.zeros(rows, np.int32)
                 for row, index in enumerate(part):
                     ids = examples[index][0]
                     source[row, : len(ids)] = ids
+                    limits[row] = min(lengths[index] + lengths[index] // 2 + 8, room)
                 asked = request(
                     rows,
-                    key=jax.random.fold_in(jax.random.fold_in(key, group), start),
+                    key=jax.random.fold_in(jax.random.fold_in(key, number), start),
                     max_tokens=room,
-                    limits=np.where(np.arange(rows) < len(part), room, 0),
+                    limits=limits,
                     settings=sampling(rows, temperature=temperature),
                 )
                 decoded = jax.device_get(autoregressive(target, source, asked, options))
@@ -77,3 +90,63 @@ def target_outputs(
                         found[int(index)] = (examples[index][0], ids)
                 bar.update(len(part))
     return [found[i] for i in sorted(found)]
+
+
+def states(
+    target: T5,
+    examples: Sequence[Example],
+    *,
+    tokens: int = 4096,
+    shapes: Shapes = SHAPES,
+    progress: bool = True,
+) -> list[Float[np.ndarray, "N D"]]:
+    """Return the target's last hidden state at every position of every example, in float16.
+
+    `readout` turns them into logits: float16 keeps 11 bits, so a logit is off by at most 2**-11 of
+    the sum of its terms' sizes.
+
+    Args:
+        target: token-major.
+        examples: (source ids, target ids), each held by a shape.
+        tokens: padded tokens of a batch.
+        shapes: padded lengths of source and target.
+        progress: whether to show a bar.
+    """
+    found: list[Any] = [None] * len(examples)
+    groups = group(examples, shapes)
+    with tqdm(
+        total=len(examples), desc="target states", disable=not progress, mininterval=5
+    ) as bar:
+        for number, shape in enumerate(shapes):
+            members = np.flatnonzero(groups == number)
+            rows = max(1, tokens // sum(shape))
+            for start in range(0, len(members), rows):
+                part = members[start : start + rows]
+                # Filled from the front: one shape, one compilation.
+                batch = pad([examples[i] for i in np.resize(part, rows).tolist()], shape)
+                hidden = np.asarray(_states(target, batch))
+                for row, i in enumerate(part.tolist()):
+                    found[i] = hidden[row, : len(examples[i][1])]
+                bar.update(len(part))
+    return found
+
+
+@jax.jit
+def _states(target: T5, batch: Batch) -> Float[Array, "B N D"]:
+    _, kept = Transformer(target.config).apply(
+        {"params": target.params},
+        batch.source,
+        shift_right(batch.target),
+        capture_intermediates=lambda module, _: module.name == "decoder_norm",
+        mutable=["intermediates"],
+    )
+    (hidden,) = kept["intermediates"]["decoder"]["decoder_norm"]["__call__"]
+    return jnp.asarray(hidden, jnp.float16)
+
+
+def readout(target: T5) -> Float[Array, "D V"]:
+    """Return the matrix that turns the target's last hidden states into its logits."""
+    if target.config.logits_via_embedding:
+        table = jnp.asarray(target.params["token_embedder"]["embedding"])
+        return table.T / np.sqrt(target.config.emb_dim).astype(np.float32)
+    return jnp.asarray(target.params["decoder"]["logits_dense"]["kernel"])

@@ -20,21 +20,13 @@ from tqdm import tqdm
 from specdec_jax.errors import SpecdecError
 from specdec_jax.sampling.types import Array, Float
 from specdec_jax.t5.config import T5Config
+from specdec_jax.t5.layers import multiply
 from specdec_jax.t5.network import Transformer
 from specdec_jax.training import alignment, objectives
 from specdec_jax.training.examples import Batch
 
 Params = Any
 Stream = Callable[[int], Batch]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Teacher:
-    """The target of a distillation."""
-
-    params: Params
-    config: T5Config = dataclasses.field(metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass
@@ -61,7 +53,8 @@ class Recipe:
         decay: AdamW's weight decay.
         clip: global norm of the gradient.
         smoothing: label smoothing of the cross-entropy, without a teacher.
-        hard: with a teacher, weight of the cross-entropy beside the forward KL.
+        divergence: with a teacher, the distance to it that is minimised.
+        hard: with a teacher, weight of the cross-entropy beside that distance.
         average: decay of the moving average of the parameters, which is what is evaluated and kept.
         seed: of dropout; the streams carry their own.
         evaluate_every: updates between two evaluations, each followed by a checkpoint.
@@ -73,6 +66,7 @@ class Recipe:
     decay: float = 0.01
     clip: float = 1.0
     smoothing: float = 0.0
+    divergence: objectives.Divergence = "forward_kl"
     hard: float = 0.0
     average: float = 0.999
     seed: int = 0
@@ -100,7 +94,7 @@ def loss_of(
     params: Params,
     batch: Batch,
     key: Array | None,
-    teacher: Teacher | None,
+    readout: Float[Array, "D V"] | None,
     guide: Guide | None,
     *,
     config: T5Config,
@@ -118,9 +112,9 @@ def loss_of(
         mutable=["intermediates"] if guide else [],
     )
     loss, count = objectives.cross_entropy(logits, batch.target, recipe.smoothing)
-    if teacher is not None:
-        labels: Any = Transformer(teacher.config).apply({"params": teacher.params}, *tokens)
-        soft, _ = objectives.forward_kl(logits, labels, batch.target)
+    if readout is not None:
+        labels = multiply(batch.states.astype(jnp.float32), readout, "token_major")
+        soft, _ = objectives.distance(logits, labels, batch.target, recipe.divergence)
         loss = soft + recipe.hard * loss
     if guide is not None:
         layer = kept["intermediates"]["decoder"][f"layers_{guide.layer}"]
@@ -155,7 +149,7 @@ def fit(
     run_dir: Path | str,
     *,
     validation: list[Batch],
-    teacher: Teacher | None = None,
+    readout: Float[Array, "D V"] | None = None,
     guide: Guide | None = None,
     score: Callable[[Params], dict[str, float]] | None = None,
     progress: bool = True,
@@ -169,7 +163,8 @@ def fit(
         recipe: how long and how fast.
         run_dir: gets `checkpoints/` and `log.jsonl`, one line for each evaluation.
         validation: batches whose likelihood is logged.
-        teacher: makes the loss a distillation.
+        readout: makes the loss a distillation: `distil.readout` of the teacher whose states the
+            batches carry.
         guide: adds the alignment loss of `specdec_jax.training.alignment`.
         score: more numbers for the log, from the averaged parameters.
         progress: whether to show a bar.
@@ -195,9 +190,9 @@ def fit(
     objective = jax.value_and_grad(functools.partial(loss_of, config=config, recipe=recipe))
 
     @functools.partial(jax.jit, donate_argnums=0)
-    def update(state, teacher, guide, batch, step):
+    def update(state, readout, guide, batch, step):
         key = jax.random.fold_in(root, step)
-        loss, grads = objective(state["params"], batch, key, teacher, guide)
+        loss, grads = objective(state["params"], batch, key, readout, guide)
         changes, memory = optimizer.update(grads, state["optimizer"], state["params"])
         params = optax.apply_updates(state["params"], changes)
         # Debiased at the start, or the average would be the initial values for a thousand steps.
@@ -224,7 +219,7 @@ def fit(
         for step in bar:
             batch = stream(step)
             tokens += int(np.count_nonzero(batch.source) + np.count_nonzero(batch.target))
-            state, loss = update(state, teacher, guide, batch, step)
+            state, loss = update(state, readout, guide, batch, step)
             losses.append(loss)
             done = step + 1
             if done % recipe.evaluate_every and done != recipe.steps:

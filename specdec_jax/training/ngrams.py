@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
-from specdec_jax.drafts import Continuations, NGramDraft
+from specdec_jax import text
+from specdec_jax.drafts import Continuations, NGramDraft, ngram_file
 from specdec_jax.errors import SpecdecError
 
 
@@ -56,6 +58,26 @@ def count_ngrams(
         codes = np.concatenate([_codes(row, width, order, vocab_size) for row in rows])
         levels.append(_level(codes, tokens, vocab_size, keep))
     return NGramDraft(jnp.asarray(unigram / unigram.sum(), jnp.float32), tuple(levels))
+
+
+def save(
+    path: str | os.PathLike[str],
+    draft: NGramDraft,
+    vocabulary: text.AnyVocabulary,
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Write tables for `specdec_jax.generate.load_draft`, whole or not at all.
+
+    Args:
+        path: the file.
+        draft: from `count_ngrams`.
+        vocabulary: whose ids were counted; the file is good for no other.
+        notes: texts to be kept with them.
+
+    Raises:
+        SpecdecError: when the folder is missing or the disk is full.
+    """
+    ngram_file.write(path, draft, vocabulary=text.fingerprint(vocabulary), notes=notes)
 
 
 def _codes(row: np.ndarray, width: int, order: int, vocab_size: int) -> np.ndarray:

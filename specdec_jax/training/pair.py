@@ -1,12 +1,12 @@
-"""The shipped pair, from text to checkpoints: every number of its recipe is in this file.
+"""Targets and their drafts, from text to checkpoints.
 
 Stages, each kept in the run's folder and skipped when it is there:
 
-1. vocabulary: a sentencepiece model of the training text;
-2. alignment: a word-translation table, to guide the target's attention;
-3. target: cross-entropy on the references;
-4. outputs: the target's own translations of the training sources;
-5. draft: distilled from the target on those.
+1. vocabulary: a sentencepiece model of the translation's training text;
+2. alignment: a word-translation table, to guide the models' attention;
+3. target: cross-entropy on the references, in one or more runs;
+4. outputs: the target's own texts for the training sources, greedy and drawn;
+5. drafts: distilled from the target on those.
 """
 
 from __future__ import annotations
@@ -15,130 +15,180 @@ import dataclasses
 import json
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specdec_jax.errors import SpecdecError
+from specdec_jax.files import write_text
 from specdec_jax.t5 import T5, T5Config, t5
 from specdec_jax.text import Vocabulary, prefix
-from specdec_jax.training import alignment, distil
+from specdec_jax.training import alignment, distil, recipe
 from specdec_jax.training.examples import Batch, Batches, encode_pairs, read_pairs
-from specdec_jax.training.fit import Guide, Recipe, Teacher, fit
+from specdec_jax.training.fit import Guide, Params, fit
 from specdec_jax.training.initial import initial_parameters
+from specdec_jax.training.scores import scorer
 
-VOCABULARY = 2048
-TARGET = T5Config(
-    vocab_size=VOCABULARY,
-    emb_dim=128,
-    num_heads=4,
-    head_dim=32,
-    mlp_dim=768,
-    num_encoder_layers=3,
-    num_decoder_layers=4,
-    mlp_activations=("gelu", "linear"),
-    logits_via_embedding=True,
-    dropout_rate=0.1,
-)
-# One wide layer: each further one costs latency, and the logits are most of the step anyway. The
-# encoder runs once for a text, so its layers are cheap.
-DRAFT = dataclasses.replace(
-    TARGET,
-    emb_dim=64,
-    num_heads=4,
-    head_dim=16,
-    mlp_dim=128,
-    num_encoder_layers=3,
-    num_decoder_layers=1,
-    dropout_rate=0.0,
-)
-TARGET_RECIPE = Recipe(steps=7500, rate=2e-3, warmup=200, evaluate_every=500)
-DRAFT_RECIPE = Recipe(steps=6000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000)
-GUIDED_LAYER = {"target": 2, "draft": 0}
+SCORED = 192
+"""Validation pairs whose greedy outputs are scored at every evaluation of a target: the first of
+those with at most 128 tokens of source and 64 of target."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Where a run's text is and where its stages are kept."""
+    """Where the text is and where the stages are kept."""
 
     data: Path
     folder: Path
-    task: str = "descriptions_ende"
     progress: bool = True
 
-    def pairs(self, split: str) -> list[tuple[str, str]]:
-        """Read one split of the task, compressed or not."""
-        plain = self.data / f"{self.task}.{split}.tsv"
+    def pairs(self, task: recipe.Task, split: str) -> list[tuple[str, str]]:
+        """Read one split of a task, compressed or not."""
+        plain = self.data / f"{task.corpus}.{split}.tsv"
         return read_pairs(plain if plain.is_file() else plain.with_suffix(".tsv.xz"))
 
+    def vocabulary(self) -> Vocabulary:
+        """Return the run's vocabulary, trained first where there is none."""
+        path = self.folder / "vocabulary.model"
+        if not path.is_file():
+            from specdec_jax.corpus.build import train_vocabulary
 
-def train_pair(run: Run, *, seed: int = 0) -> tuple[T5, T5, Path]:
-    """Train target and draft, resuming where an earlier run was stopped.
+            self.folder.mkdir(parents=True, exist_ok=True)
+            pairs = self.pairs(recipe.TASKS["ende"], "train")
+            train_vocabulary([t for pair in pairs for t in pair], path, size=recipe.VOCABULARY)
+        return Vocabulary(path)
+
+    def encode(self, task: recipe.Task, split: str) -> list[distil.Example]:
+        """Return one split's ids."""
+        return encode_pairs(
+            self.pairs(task, split), self.vocabulary(), prefix(task.corpus), longest=task.longest
+        )
+
+    def guide(self, task: recipe.Task, train: list[distil.Example], layer: int) -> Guide:
+        """Return the word alignment of a task's training text, counted first where it is not."""
+        path = self.folder / task.name / "alignment.npy"
+        table = alignment.load_or_count(path, train, recipe.VOCABULARY)
+        return Guide(jnp.asarray(table), layer=layer)
+
+
+def train_target(run: Run, task: recipe.Task, *, seed: int = 0) -> T5:
+    """Train a task's target, resuming where an earlier run was stopped.
+
+    Its parameters are rounded as they will ship, so that its drafts learn from that model.
+    """
+    return t5(_handed_on(_stages(run, task, len(task.stages), seed)), recipe.TARGET)
+
+
+def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
+    """Return the average after a task's first stages, trained where they are not."""
+    if task.parent is not None:
+        params = _handed_on(_stages(run, recipe.TASKS[task.parent], 1, seed))
+    else:
+        params = initial_parameters(recipe.TARGET, seed)
+    train, heldout = (run.encode(task, split) for split in ("train", "validation"))
+    guide = run.guide(task, train, recipe.TARGET_GUIDED_LAYER)
+    validation = _batches(heldout, task)
+    fits = [i for i, (s, t) in enumerate(heldout) if len(s) <= 128 and len(t) <= 64][:SCORED]
+    texts = run.pairs(task, "validation")
+    score = scorer(
+        recipe.TARGET,
+        run.vocabulary(),
+        task.corpus,
+        [heldout[i] for i in fits],
+        [texts[i] for i in fits],
+        room=task.room,
+    )
+    for number, stage in enumerate(task.stages[:count], 1):
+        if number > 1:
+            params = _handed_on(params)
+        params = fit(
+            recipe.TARGET,
+            params,
+            Batches(train, stage.tokens, seed=stage.recipe.seed + seed, shapes=stage.shapes),
+            dataclasses.replace(stage.recipe, seed=stage.recipe.seed + seed),
+            run.folder / task.name / f"target_{number}",
+            validation=validation,
+            guide=guide,
+            score=score,
+            progress=run.progress,
+        )
+    return params
+
+
+def _handed_on(params: Params) -> Params:
+    """Round to bfloat16, the form in which weights are kept."""
+    return jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), params)
+
+
+def train_drafts(
+    run: Run, task: recipe.Task, target: T5, *, seed: int = 0, names: tuple[str, ...] | None = None
+) -> dict[str, T5]:
+    """Distil a task's drafts from its target.
+
+    Args:
+        run: where text and stages are.
+        task: what for.
+        target: token-major.
+        seed: of everything drawn.
+        names: of the drafts wanted; all of `recipe.DRAFTS` when left out.
 
     Returns:
-        Target, draft, and the vocabulary's file.
+        Drafts by name.
     """
-    run.folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = _vocabulary(run)
-    train = encode_pairs(run.pairs("train"), vocabulary, prefix(run.task))
-    validation = _batches(encode_pairs(run.pairs("validation"), vocabulary, prefix(run.task)))
-
-    table = jnp.asarray(alignment.load_or_count(run.folder / "alignment.npy", train, VOCABULARY))
-    params = fit(
-        TARGET,
-        initial_parameters(TARGET, seed),
-        Batches(train, seed=seed),
-        dataclasses.replace(TARGET_RECIPE, seed=seed),
-        run.folder / "target",
-        validation=validation,
-        guide=Guide(table, layer=GUIDED_LAYER["target"]),
-        progress=run.progress,
-    )
-    target = t5(params, TARGET)
-
-    outputs = _kept_outputs(run, target, train)
-    heldout = distil.target_outputs(
-        target,
-        encode_pairs(run.pairs("validation"), vocabulary, prefix(run.task)),
-        progress=run.progress,
-    )
-    params = fit(
-        DRAFT,
-        initial_parameters(DRAFT, seed + 1),
-        Batches(outputs, seed=seed),
-        dataclasses.replace(DRAFT_RECIPE, seed=seed),
-        run.folder / "draft",
-        validation=_batches(heldout),
-        teacher=Teacher(target.params, TARGET),
-        guide=Guide(table, layer=GUIDED_LAYER["draft"]),
-        progress=run.progress,
-    )
-    return target, t5(params, DRAFT), vocabulary.path
+    train, heldout = (run.encode(task, split) for split in ("train", "validation"))
+    greedy = _kept_outputs(run, task, target, train, 0.0, seed)
+    drawn = _kept_outputs(run, task, target, train, 1.0, seed + 1)
+    validation = distil.target_outputs(target, heldout, shapes=task.shapes, progress=run.progress)
+    learnt = greedy + drawn
+    seen = distil.states(target, learnt, shapes=task.shapes, progress=run.progress)
+    readout = distil.readout(target)
+    guide = run.guide(task, train, layer=0)
+    found = {}
+    for number, name in enumerate(names or recipe.DRAFTS, 1):
+        config: T5Config = recipe.DRAFTS[name]
+        params = fit(
+            config,
+            initial_parameters(config, seed + number),
+            Batches(learnt, seed=seed + number, shapes=task.shapes, states=seen),
+            dataclasses.replace(recipe.DRAFT_RECIPES[name], seed=seed + number),
+            run.folder / task.name / name,
+            validation=_batches(validation, task),
+            readout=readout,
+            guide=guide,
+            progress=run.progress,
+        )
+        found[name] = t5(params, config)
+    return found
 
 
-def _vocabulary(run: Run) -> Vocabulary:
-    path = run.folder / "vocabulary.model"
-    if not path.is_file():
-        from specdec_jax.corpus.build import train_vocabulary
-
-        lines = [text for pair in run.pairs("train") for text in pair]
-        train_vocabulary(lines, path, size=VOCABULARY)
-    return Vocabulary(path)
-
-
-def _batches(examples: list[distil.Example]) -> list[Batch]:
-    batches = Batches(examples, tokens=2048)
+def _batches(examples: list[distil.Example], task: recipe.Task) -> list[Batch]:
+    batches = Batches(examples, tokens=4096, shapes=task.shapes)
     return [batches(step) for step in range(batches.per_epoch)]
 
 
-def _kept_outputs(run: Run, target: T5, train: list[distil.Example]) -> list[distil.Example]:
-    path = run.folder / "outputs.json"
+def _kept_outputs(
+    run: Run,
+    task: recipe.Task,
+    target: T5,
+    train: list[distil.Example],
+    temperature: float,
+    seed: int,
+) -> list[distil.Example]:
+    path = run.folder / task.name / ("samples.json" if temperature else "outputs.json")
     if not path.is_file():
-        found = distil.target_outputs(target, train, progress=run.progress)
+        chosen = np.random.default_rng(seed).permutation(len(train))[: recipe.SOURCES]
+        found = distil.target_outputs(
+            target,
+            [train[i] for i in sorted(chosen)],
+            temperature=temperature,
+            seed=seed,
+            shapes=task.shapes,
+            progress=run.progress,
+        )
         if not found:
             raise SpecdecError(
                 "The target ended none of its outputs, so there is nothing to distil: "
-                f"train it longer (see {run.folder / 'target' / 'log.jsonl'})."
+                f"train it longer (see the logs in {run.folder / task.name})."
             )
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(found), encoding="utf-8")
-        partial.rename(path)
+        write_text(path, json.dumps(found))
     return [(s, t) for s, t in json.loads(path.read_text(encoding="utf-8"))]

@@ -1,4 +1,4 @@
-"""From trained parameters to shipped folders: scores, and a model card that tells the truth."""
+"""From trained parameters to shipped folders: scores, and model cards that tell the truth."""
 
 from __future__ import annotations
 
@@ -9,41 +9,56 @@ from typing import Any
 
 import jax
 import numpy as np
-import sacrebleu
 
 from specdec_jax.checkpoints import bundle
 from specdec_jax.decoding import Decoded, Options, request, speculative
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.files import write_text
 from specdec_jax.sampling import sampling
-from specdec_jax.t5 import T5
-from specdec_jax.text import Vocabulary, encode_batch, prefix
-from specdec_jax.training.pair import DRAFT_RECIPE, TARGET_RECIPE, Run
+from specdec_jax.t5 import T5, T5Config
+from specdec_jax.text import Vocabulary
+from specdec_jax.training import recipe
+from specdec_jax.training.cards import card
+from specdec_jax.training.distil import Example
+from specdec_jax.training.pair import Run
+from specdec_jax.training.scores import limit, score
 
-ROWS, ROOM, WIDTH = 64, 160, 256
+ROWS, WIDTH = 64, 256
+SHOWN = 20
 
 
-def translate(
-    target: T5, draft: T5, vocabulary: Vocabulary, lines: Sequence[str], *, temperature: float
+def decode(
+    target: T5,
+    draft: T5,
+    vocabulary: Vocabulary,
+    examples: Sequence[Example],
+    *,
+    room: int,
+    temperature: float,
 ) -> tuple[list[str], float]:
-    """Decode lines speculatively.
+    """Decode sources speculatively.
 
     Returns:
         The outputs, and the acceptance rate (accepted / tested guesses, gamma = 1, so every guess
         has a prefix that the target wrote).
     """
-    outputs, accepted, tested = [], 0, 0
-    options = Options(max_tokens=ROOM, gamma=1, eos_id=vocabulary.eos_id)
-    for start in range(0, len(lines), ROWS):
-        part = list(lines[start : start + ROWS])
-        source = encode_batch(
-            vocabulary, part + [""] * (ROWS - len(part)), buckets=(WIDTH,), truncate=True
-        )[0]
+    outputs, accepted, tested = [""] * len(examples), 0, 0
+    options = Options(max_tokens=room, gamma=1, eos_id=vocabulary.eos_id)
+    order = np.argsort([len(t) for _, t in examples], kind="stable")
+    for start in range(0, len(order), ROWS):
+        part = order[start : start + ROWS]
+        source = np.zeros((ROWS, WIDTH), np.int32)
+        limits = np.zeros(ROWS, np.int32)
+        for row, i in enumerate(part):
+            ids, _ = examples[i]
+            ids = ids if len(ids) <= WIDTH else [*ids[: WIDTH - 1], vocabulary.eos_id]
+            source[row, : len(ids)] = ids
+            limits[row] = limit(ids, room)
         asked = request(
             ROWS,
             key=jax.random.fold_in(jax.random.key(0), start),
-            max_tokens=ROOM,
-            limits=np.where(np.arange(ROWS) < len(part), ROOM, 0),
+            max_tokens=room,
+            limits=limits,
             settings=sampling(ROWS, temperature=temperature),
         )
         found: Decoded = jax.device_get(
@@ -51,95 +66,99 @@ def translate(
         )
         accepted += int(found.counters.accepted.sum())
         tested += int(found.counters.tested.sum())
-        outputs += [vocabulary.decode(row) for row in found.tokens[: len(part)]]
+        for row, i in enumerate(part):
+            outputs[i] = vocabulary.decode(found.tokens[row, : found.lengths[row]])
     return outputs, accepted / max(1, tested)
 
 
-def ship(run: Run, trained: tuple[T5, T5, Path], out: Path) -> dict[str, Any]:
-    """Score the pair on the test split and write `ende_target` and `ende_draft` under `out`."""
-    target, draft, path = trained
-    vocabulary = Vocabulary(path)
-    pairs = run.pairs("test")
-    lines = [prefix(run.task) + source for source, _ in pairs]
-    references = [reference for _, reference in pairs]
-    greedy, alpha_0 = translate(target, draft, vocabulary, lines, temperature=0.0)
-    _, alpha_1 = translate(target, draft, vocabulary, lines, temperature=1.0)
-    scores = {
-        "bleu": round(sacrebleu.corpus_bleu(greedy, [references]).score, 2),
-        "chrf": round(sacrebleu.corpus_chrf(greedy, [references]).score, 2),
-        "alpha_temperature_0": round(alpha_0, 3),
-        "alpha_temperature_1": round(alpha_1, 3),
-        "test_pairs": len(pairs),
-    }
-    shown = np.random.default_rng(0).choice(len(pairs), min(20, len(pairs)), replace=False)
-    for name, model, recipe in (
-        ("ende_target", target, TARGET_RECIPE),
-        ("ende_draft", draft, DRAFT_RECIPE),
-    ):
-        log = _log(run.folder / name.removeprefix("ende_") / "log.jsonl")
-        facts = {
-            "task": run.task,
-            "train_pairs": len(run.pairs("train")),
-            "steps": recipe.steps,
-            "tokens": sum(entry["tokens"] for entry in log),
-            "hours": round(sum(entry["seconds"] for entry in log) / 3600, 2),
-            "validation_nll": round(log[-1]["nll"], 3),
-            "decoder_step_weights": model.config.decoder_step_weights,
-            **scores,
+def ship(
+    run: Run, task: recipe.Task, target: T5, drafts: dict[str, T5], out: Path
+) -> dict[str, dict[str, Any]]:
+    """Score a target and its drafts on the test split, and write a folder for each under `out`.
+
+    Returns:
+        Each model's facts, by its name.
+    """
+    vocabulary, examples = run.vocabulary(), run.encode(task, "test")
+    references = [reference for _, reference in run.pairs(task, "test")]
+    facts: dict[str, dict[str, Any]] = {}
+    greedy: list[str] = []
+    for name, draft in drafts.items():
+        alphas = []
+        for temperature in (1.0, 0.0):
+            greedy, alpha = decode(
+                target, draft, vocabulary, examples, room=task.room, temperature=temperature
+            )
+            alphas.append(round(alpha, 3))
+        facts[f"{task.name}_{name}"] = {
+            **_facts(run, task, draft.config, [name], [recipe.DRAFT_RECIPES[name].steps]),
+            "step_weights_over_target": round(
+                draft.config.decoder_step_weights / target.config.decoder_step_weights, 3
+            ),
+            "alpha_temperature_0": alphas[1],
+            "alpha_temperature_1": alphas[0],
+            "test_pairs": len(examples),
         }
-        folder = out / name
-        bundle.save(folder, model, dtype="bfloat16", vocabulary=path, extra=facts)
-        samples = [(pairs[i][0], references[i], greedy[i]) for i in shown]
-        write_text(folder / "README.md", card(name, model, facts, samples))
-    return scores
+    stages = [f"target_{i}" for i in range(1, len(task.stages) + 1)]
+    facts[f"{task.name}_target"] = {
+        **_facts(run, task, target.config, stages, [s.recipe.steps for s in task.stages]),
+        **score(task.corpus, greedy, references),
+        "test_pairs": len(examples),
+    }
+    shown = np.random.default_rng(0).choice(len(examples), min(SHOWN, len(examples)), replace=False)
+    sources = [source for source, _ in run.pairs(task, "test")]
+    samples = [(sources[i], references[i], greedy[i]) for i in shown]
+    for name, model in {"target": target, **drafts}.items():
+        name = f"{task.name}_{name}"
+        bundle.save(
+            out / name, model, dtype="bfloat16", vocabulary=vocabulary.path, extra=facts[name]
+        )
+        write_text(out / name / "README.md", card(task, name, model, facts[name], samples))
+    return facts
 
 
-def _log(path: Path) -> list[dict[str, Any]]:
+def _facts(
+    run: Run, task: recipe.Task, config: T5Config, folders: list[str], steps: list[int]
+) -> dict[str, Any]:
+    logs = [read_log(run.folder / task.name / folder / "log.jsonl") for folder in folders]
+    entries = [entry for log in logs for entry in log]
+    return {
+        "task": task.corpus,
+        "train_pairs": len(run.pairs(task, "train")),
+        "steps": sum(steps),
+        "tokens": sum(entry["tokens"] for entry in entries),
+        "hours": round(sum(entry["seconds"] for entry in entries) / 3600, 2),
+        "validation_nll": round(entries[-1]["nll"], 3),
+        "decoder_step_weights": config.decoder_step_weights,
+    }
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
     """Read a run's log; where a step was evaluated twice, after a resumption, the last counts."""
     entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return list({entry["step"]: entry for entry in entries}.values())
 
 
-def card(
-    name: str, model: T5, facts: dict[str, Any], samples: Sequence[tuple[str, str, str]]
-) -> str:
-    """Return the model card."""
-    role = "target" if name.endswith("target") else "draft"
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(model.params))
-    lines = [
-        f"# {name}",
-        "",
-        f"The {role} of the shipped English-German pair: a T5 of {model.config.describe()}, "
-        f"{parameters / 1e6:.2f}M parameters, bfloat16, trained from scratch on two CPU cores.",
-        "",
-        "It knows one domain, the descriptions of Debian packages, and a small model's share of "
-        "that. It exists so that speculative decoding can be tried, tested and measured on real "
-        "text without downloading anything; it is no translator for other text.",
-        "",
-        "| fact | value |",
-        "|---|---|",
-        f"| training pairs | {facts['train_pairs']} (`{facts['task']}`, split by source package) |",
-        f"| tokens seen, source and target | {facts['tokens'] / 1e6:.1f}M |",
-        f"| steps | {facts['steps']} |",
-        f"| hours, two shared cores | {facts['hours']} |",
-        f"| validation loss, nats per token | {facts['validation_nll']}"
-        + (" |" if role == "target" else " (on the target's own outputs) |"),
-        f"| weights read by a decoder step | {facts['decoder_step_weights']} |",
-        f"| BLEU / chrF of the target, test split, greedy | {facts['bleu']} / {facts['chrf']} "
-        f"({facts['test_pairs']} pairs, sacrebleu) |",
-        f"| alpha, temperature 0 / 1 | {facts['alpha_temperature_0']} / "
-        f"{facts['alpha_temperature_1']} (accepted guesses on the target's own prefixes) |",
-        "",
-        "Made by `specdec train`; the recipe is `specdec_jax/training/pair.py`. The draft is "
-        "distilled from the target (forward KL, plus half the cross-entropy) on the target's own "
-        "greedy outputs.",
-        "",
-        "Data: descriptions of Debian packages and their German translations by the Debian "
-        "description translation project. The texts are under the terms of their packages, mostly "
-        "GPL-2+ and GPL-3+; the weights are offered under this project's licence.",
-    ]
-    if role == "target":
-        lines += ["", "## Twenty random test sentences, good and bad", ""]
-        for source, reference, output in samples:
-            lines += [f"- {source}", f"  - reference: {reference}", f"  - output: {output}"]
-    return "\n".join(lines) + "\n"
+def keep_logs(run: Run, task: recipe.Task, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Write the logs of a task's runs, those found in `run`'s folder, as TASK.jsonl.
+
+    Returns:
+        The entries by model, runs that follow each other joined.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = {"target": [f"target_{i}" for i in range(1, len(task.stages) + 1)]}
+    runs |= {name: [name] for name in recipe.DRAFTS}
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for name, folders in runs.items():
+        paths = [run.folder / task.name / part / "log.jsonl" for part in folders]
+        found = [
+            {"run": path.parent.name, **entry}
+            for path in paths
+            if path.is_file()
+            for entry in read_log(path)
+        ]
+        if found:
+            logs[f"{task.name}_{name}"] = found
+    lines = [json.dumps(entry) for log in logs.values() for entry in log]
+    write_text(folder / f"{task.name}.jsonl", "\n".join(lines) + "\n")
+    return logs

@@ -55,6 +55,10 @@ def test_the_sentences_are_the_shipped_pairs():
     pairs = demo.sentences()
     assert len(pairs) == 24
     assert all(english and german and english != german for english, german in pairs)
+    summaries = demo.sentences("debian_synopsis")
+    assert len(summaries) == 24
+    assert all(len(synopsis) < len(description) for description, synopsis in summaries)
+    assert not {source for source, _ in pairs} & {source for source, _ in summaries}
 
 
 def test_a_trace_marks_accepted_rejected_and_own(letters):

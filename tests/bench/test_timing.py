@@ -32,16 +32,18 @@ def test_calls_are_timed_in_turns_and_warm_up_is_not_counted(monkeypatch):
 
         def run():
             order.append(name)
-            clock.now += next(durations)
-            return jnp.zeros(())
+            passed = next(durations)
+            clock.now += passed
+            return jnp.asarray(passed)
 
         return run
 
     found = in_turns({"a": call("a", 100, 1, 2), "b": call("b", 100, 3, 4)}, repeats=2)
-    assert found == {"a": [1, 2], "b": [3, 4]}
+    assert found.seconds == {"a": [1, 2], "b": [3, 4]}
+    assert found.last == {"a": 2, "b": 4}
     assert order == ["a", "b"] * 3
     found = in_turns({"a": call("a", 5)}, repeats=1, warmup=0)
-    assert found == {"a": [5]}
+    assert found.seconds == {"a": [5]}
 
 
 def test_the_clock_stops_when_the_arrays_are_there(monkeypatch):
@@ -53,7 +55,7 @@ def test_the_clock_stops_when_the_arrays_are_there(monkeypatch):
             clock.now += 2.0
             return self
 
-    assert in_turns({"a": Pending}, repeats=2, warmup=0) == {"a": [2.0, 2.0]}
+    assert in_turns({"a": Pending}, repeats=2, warmup=0).seconds == {"a": [2.0, 2.0]}
 
 
 def test_a_round_s_parts_are_the_slopes_between_two_lengths(pair, monkeypatch):
@@ -73,7 +75,7 @@ def test_a_round_s_parts_are_the_slopes_between_two_lengths(pair, monkeypatch):
             step = {"target": target, "draft": guess, "round": verify + 2 * guess}[kind]
             seconds[name] = [encoder + runs * step * scale for scale in (1.0, 1.5, 1.0)]
         assert repeats == 3
-        return seconds
+        return timing.Turns(seconds, {})
 
     monkeypatch.setattr(timing, "in_turns", fake)
     costs = step_costs(own, source, gamma=2, repeats=3)

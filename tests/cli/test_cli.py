@@ -14,7 +14,8 @@ from specdec_jax.checkpoints import bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    *("generate", "trace", "demo", "bench", "theory", "predict", "inspect", "convert", "train"),
+    *("generate", "trace", "demo", "bench", "tune", "alphas", "theory", "predict"),
+    *("count", "inspect", "convert", "train"),
 )
 LINES = ["ab", "", "x y z"]
 
@@ -117,7 +118,7 @@ def test_every_flag_reaches_the_decoder(call, monkeypatch):
         draft_top_k=5,
         draft_top_p=0.7,
     )
-    words = {"prefix": "translate English to German: ", "truncate": True}
+    words = {"prefix": "translate English to German: ", "truncate": True, "first": 0}
     assert seen == [(("t", "d"), {"shape": "base", "mesh": None}), ((["a", "b"], settings), words)]
 
 

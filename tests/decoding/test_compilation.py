@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 import toys
 
-from specdec_jax.decoding import Options, autoregressive, request, speculative
+from specdec_jax.decoding import Options, autoregressive, pace, request, speculative
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.sampling import sampling
 
 ROWS, V = 3, 7
 OPTIONS = Options(max_tokens=6, gamma=2)
+CHOSEN = dataclasses.replace(OPTIONS, gammas=(0, 1, 2))
 
 
 def models(seed=0):
@@ -46,16 +48,23 @@ def other_requests():
     yield request(ROWS, key=jax.random.split(jax.random.key(7), ROWS), max_tokens=6)
 
 
-@pytest.mark.parametrize("kind", ["plain", "rejection", "block", "coupled"])
+@pytest.mark.parametrize("kind", ["plain", "rejection", "block", "coupled", "chosen gamma"])
 def test_b50_a_second_request_compiles_nothing(kind, caplog):
     target, draft = models()
     later, _ = models(1)
     source = toys.sources([0, 1, 2])
+    turns = itertools.count()
     requests, sources = list(other_requests()), [toys.sources([k, 3, 1]) for k in range(4)]
 
     def run(target, source, asked):
         if kind == "plain":
             return autoregressive(target, source, asked, OPTIONS)
+        if kind == "chosen gamma":
+            # Other costs each time, and another prior.
+            turn = next(turns)
+            costs = pace((0, 1, 2), c=turn / 9, v={2: 1 + turn / 9}, accepted=1.0 + turn)
+            asked = asked._replace(pace=costs)
+            return speculative(target, draft, source, asked, CHOSEN)
         options = dataclasses.replace(OPTIONS, rule=kind)
         return speculative(target, draft, source, asked, options)
 

@@ -7,7 +7,7 @@ import pytest
 import toys
 
 from specdec_jax.decoding import Options, request, speculative
-from specdec_jax.drafts import ModelDraft, UniformDraft
+from specdec_jax.drafts import ModelDraft, NGramDraft
 from specdec_jax.errors import SpecdecError
 from specdec_jax.sampling import sampling
 
@@ -51,7 +51,7 @@ def test_vocabularies_must_agree():
     with pytest.raises(SpecdecError, match="target's vocabulary has 4 ids and the draft's 5"):
         speculative(
             target,
-            UniformDraft(5),
+            NGramDraft.uniform(5),
             toys.sources([0]),
             request(1, key=KEY, max_tokens=2),
             Options(max_tokens=2, gamma=1),

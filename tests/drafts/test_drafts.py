@@ -8,7 +8,7 @@ import numpy as np
 import toys
 
 from specdec_jax.decoding import Options, request, speculative
-from specdec_jax.drafts import ModelDraft, UniformDraft
+from specdec_jax.drafts import ModelDraft, NGramDraft
 from specdec_jax.sampling import sampling
 
 GAMMA = 3
@@ -61,7 +61,7 @@ def test_q_is_what_was_chosen_from():
 
     state = draft.start(toys.sources([0, 1]), jnp.zeros((2, 1), jnp.int32), 8)
     at = jnp.zeros(2, jnp.int32)
-    for guesser, remembered in ((draft, state), (UniformDraft(6), ())):
+    for guesser, remembered in ((draft, state), (NGramDraft.uniform(6), ())):
         made.clear()
         sequence = jnp.zeros((2, 8), jnp.int32)
         proposal, _ = guesser.propose(remembered, sequence, at, choose, GAMMA)
@@ -77,7 +77,7 @@ def test_a_uniform_draft_is_exact_and_accepted_as_the_overlap_says():
     )
     decoded = speculative(
         toys.Table(logits),
-        UniformDraft(V),
+        NGramDraft.uniform(V),
         toys.sources(np.zeros(rows)),
         asked,
         Options(max_tokens=depth, gamma=1, record=True),

@@ -7,14 +7,14 @@ import pytest
 import toys
 
 from specdec_jax.decoding import Options, request, speculative
-from specdec_jax.drafts import LookupDraft, ModelDraft, UniformDraft
+from specdec_jax.drafts import LookupDraft, ModelDraft, NGramDraft
 from specdec_jax.sampling import sampling
 
 V = 40
 
 
 def guesses(source, text, gamma=4, **options):
-    draft = LookupDraft(UniformDraft(V), **options)
+    draft = LookupDraft(NGramDraft.uniform(V), **options)
     sequence = jnp.array([[0, *text, *[9] * (12 - len(text))]], jnp.int32)
     state = draft.start(jnp.array([source], jnp.int32), sequence[:, :1], 20)
     proposal, _ = draft.propose(
@@ -75,7 +75,7 @@ def test_copies_are_exact(rule):
     source = jnp.tile(jnp.array([[0, 2, 3, 2]], jnp.int32), (rows, 1))
     decoded = speculative(
         toys.Table(logits),
-        LookupDraft(UniformDraft(size)),
+        LookupDraft(NGramDraft.uniform(size)),
         source,
         asked,
         Options(max_tokens=depth, gamma=2, rule=rule, record=True),
@@ -90,6 +90,6 @@ def test_greedy_copies_give_the_tokens_of_plain_decoding():
     target, _ = toys.pairs()
     asked = toys.ask()
     plain = toys.run("plain", target, None, asked)
-    found = toys.run("rejection", target, LookupDraft(UniformDraft(6)), asked)
+    found = toys.run("rejection", target, LookupDraft(NGramDraft.uniform(6)), asked)
     np.testing.assert_array_equal(found.tokens, plain.tokens)
     assert found.counters.accepted.sum() > 0

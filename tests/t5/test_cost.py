@@ -1,13 +1,15 @@
 """What a decoding step computes, compiles and allocates."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import pytest
 from small_t5s import LAYOUTS, QUICK, ROWS, SLOTS, SOURCE, TOKENS, small, start
 
-from specdec_jax.decoding import Options, autoregressive, request
+from specdec_jax.decoding import Options, autoregressive, pace, request, speculative
+from specdec_jax.drafts import NGramDraft
 from specdec_jax.t5.model import T5
 
 WIDTH = SOURCE.shape[1]
@@ -95,6 +97,35 @@ def test_b49_the_loop_holds_no_spare_caches(layout, rows):
     state = jax.eval_shape(lambda: model.start(SOURCE[:rows], 1002))
     cache = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.cache))
     assert cache < memory.temp_size_in_bytes < 1.1 * cache
+
+
+def test_b49_choosing_gamma_copies_no_cache():
+    """A conditional in place of the inner loops holds a second cache and copies it each round."""
+    model = small("1.1", "feature_major", head_dim=64, num_decoder_layers=1)
+    options = Options(max_tokens=1000, gamma=3, gammas=(0, 1, 3))
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def decode(model, source):
+        costs = pace(options.gammas, c=0.1, v={4: 1.2})
+        asked = request(1, key=jax.random.key(0), max_tokens=1000, pace=costs)
+        return speculative(model, NGramDraft.uniform(23), source, asked, options)
+
+    program = decode.lower(model, SOURCE[:1]).compile()
+    cache = jax.eval_shape(lambda: model.start(SOURCE[:1], 1005)).cache
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+    memory = program.memory_analysis()
+    assert memory is not None
+    assert size < memory.temp_size_in_bytes < 1.25 * size
+    shape = ",".join(map(str, cache[0].keys.shape))
+    written, copied, where = set(), set(), ""
+    for line in program.as_text().splitlines():
+        if re.match(r"(ENTRY )?%\S+ .*\{$", line):
+            where = line.split()[0]
+        written |= {where} if f"= f32[{shape}]" in line else set()
+        copied |= {where} if re.search(rf"= f32\[{shape}\]\S* copy\(", line) else set()
+    assert len(written) > 3
+    # Before the loop keys and values are one array of zeros; in it they are two.
+    assert copied <= {"ENTRY"}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -38,6 +38,7 @@ TASK = [
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.gin"))
 TARGETS = sorted((CONFIGS / "targets").glob("*.gin"))
 DRAFTS = sorted((CONFIGS / "drafts").glob("*.gin"))
+FINETUNES = sorted((CONFIGS / "runs").glob("finetune_*.gin"))
 BASELINE = [CONFIGS / "runs/infer_baseline.gin", CONFIGS / "targets/ende.gin"]
 SPECULATIVE = [
     CONFIGS / "runs/infer_speculative.gin",
@@ -55,11 +56,11 @@ def the_run(model=None, dataset=None, restore=None):
 def parse():
     """Parse as `python -m t5x.infer` does, and return what the run is made of, with its text."""
 
-    def run(files, bindings, main=t5x.infer):
+    def run(files, bindings, main=t5x.infer, scope=""):
         gin.clear_config()
         used = [
             "the_run.model = %MODEL",
-            "the_run.dataset = @utils.DatasetConfig()",
+            f"the_run.dataset = @{scope}utils.DatasetConfig()",
             "the_run.restore = @utils.RestoreCheckpointConfig()",
         ]
         with pytest.MonkeyPatch.context() as patch:
@@ -177,3 +178,27 @@ def test_eval_runs(parse):
     assert model.draft_module.config.emb_dim < model.module.config.emb_dim
     assert restore.checkpoint_manager_cls.__name__ == "SpeculativeCheckpointManager"
     compare("eval_speculative.txt", text)
+
+
+@pytest.mark.parametrize("path", FINETUNES, ids=lambda p: p.stem)
+def test_fine_tuning(parse, path):
+    import t5x.train
+
+    target = CONFIGS / "targets/t5_1_1_large.gin"
+    places = ["MODEL_DIR = '/out'", "INITIAL_CHECKPOINT_PATH = '/pretrained/checkpoint_1000000'"]
+    if path.stem == "finetune_task":
+        places += [*TASK, "TRAIN_STEPS = 1020000"]
+    model, dataset, restore, text = parse([path, target], places, main=t5x.train, scope="train/")
+    assert_size(target, model.module.config)
+    assert model.module.config.dropout_rate == 0.1
+    hyper = model.optimizer_def.hyper_params
+    assert hyper.step_offset == 1000000 < gin.query_parameter("%TRAIN_STEPS") == 1020000
+    assert restore.path == "/pretrained/checkpoint_1000000"
+    assert (dataset.split, dataset.pack, dataset.use_cached) == ("train", True, False)
+    compare(f"{path.stem}.txt", text)
+    # What is decoded later has the task and the lengths of what was trained on.
+    for experiment in EXPERIMENTS:
+        if experiment.stem.split("_")[1] == path.stem.removeprefix("finetune_"):
+            _, decoded, *_ = parse([experiment], [*PLACES, DRAFT_PLACE])
+            assert decoded.mixture_or_task_name == dataset.mixture_or_task_name
+            assert decoded.task_feature_lengths == dataset.task_feature_lengths

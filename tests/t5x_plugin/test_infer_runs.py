@@ -11,10 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import tiny
 
+from specdec_jax import checkpoints
 from specdec_jax.checkpoints import convert
 from specdec_jax.checkpoints.bundle import save
 from specdec_jax.t5.expand import expand
@@ -112,6 +114,35 @@ def tiny_run(folder, name, run, *extra, target="t5x", draft="t5x", devices=1, mo
     return {**entry, "devices": devices, "quick": True}
 
 
+def train_run(folder):
+    """Four steps of fine-tuning the tiny target, evaluated and saved after the last."""
+    out = folder / "train"
+    out.mkdir()
+    lines = (folder / "debian_ende.test.tsv").read_text(encoding="utf-8")
+    for split in ("train", "validation"):
+        (folder / f"debian_ende.{split}.tsv").write_text(lines, encoding="utf-8")
+    files = ["gin_configs/runs/finetune_task.gin", folder / "tiny.gin"]
+    bindings = [
+        "MIXTURE_OR_TASK_NAME='specdec_debian_ende'",
+        LENGTHS,
+        f"MODEL_DIR='{out}'",
+        f"INITIAL_CHECKPOINT_PATH='{folder / 't5x/target/checkpoint_7'}'",
+        "PRETRAIN_STEPS=7",
+        "TRAIN_STEPS=11",
+        "BATCH_SIZE=4",
+        "EVAL_PERIOD=4",
+        "EVAL_STEPS=1",
+        "SAVE_PERIOD=4",
+        "DTYPE='float32'",
+        # The metrics of the task are in the run of t5x.eval.
+        "train.infer_eval_dataset_cfg=None",
+    ]
+    arguments = [f"--gin_search_paths={ROOT}", *(f"--gin_file={file}" for file in files)]
+    arguments += [f"--gin.{binding}" for binding in bindings]
+    run = {"module": "t5x.train", "arguments": arguments, "log": str(out / "log")}
+    return {**run, "devices": 1, "quick": True}
+
+
 def mesh_name(data, model):
     return f"mesh_{data}_{model}"
 
@@ -148,6 +179,7 @@ def done(tmp_path_factory):
         ),
         "no_draft": tiny_run(folder, "no_draft", "infer_speculative", draft="absent"),
         "eval": tiny_run(folder, "eval", "eval_speculative", module="eval"),
+        "train": train_run(folder),
     }
     listed = folder / "runs.json"
     listed.write_text(json.dumps(list(runs.values())))
@@ -220,3 +252,16 @@ def test_eval_writes_the_metrics_of_the_task(done):
     assert runs["eval"][0] == 0, runs["eval"][1][-3000:]
     (metrics,) = (folder / "eval").rglob("*metrics.jsonl")
     assert 0 <= json.loads(metrics.read_text().splitlines()[-1])["bleu"] <= 100
+
+
+def test_t5x_s_trainer_fine_tunes_from_a_converted_checkpoint(done):
+    folder, runs, _ = done
+    status, log = runs["train"]
+    assert status == 0, log[-3000:]
+    before, after = (
+        checkpoints.load(folder / path, finite=True).model.params
+        for path in ("t5x/target/checkpoint_7", "train/checkpoint_11")
+    )
+    moved = jax.tree.map(lambda x, y: float(np.abs(x - y).max()), before, after)
+    # A constant rate of 0.001, relative to a parameter's size, for four steps.
+    assert all(0 < change < 1 for change in jax.tree.leaves(moved)), moved

@@ -1,5 +1,7 @@
 """The target's own outputs: what plain decoding gives, and nothing that found no end."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +12,12 @@ from specdec_jax.t5.config import T5Config
 from specdec_jax.t5.model import t5
 from specdec_jax.t5.network import Transformer
 from specdec_jax.training import distil
+from specdec_jax.training.examples import pad
+from specdec_jax.training.objectives import shift_right
 
 V, ROWS, EOS = 10, 4, 1
-LENGTHS = (3, 6)
-ROOM = {3: 6, 6: 6}
+SHAPES = ((3, 3), (6, 6))
+ROOM = 6
 CONFIG = T5Config(
     vocab_size=V,
     emb_dim=8,
@@ -34,11 +38,6 @@ LONG = 6
 """Its reference has 7 tokens."""
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    monkeypatch.setattr(distil, "LENGTHS", LENGTHS)
-
-
 @pytest.fixture(scope="module")
 def target():
     """Random, with a seed that lets some rows find their end and others ramble."""
@@ -56,17 +55,17 @@ def target():
 
 
 def outputs(target, examples=EXAMPLES, **kwargs):
-    return distil.target_outputs(target, examples, rows=ROWS, progress=False, **kwargs)
+    kwargs = {"shapes": SHAPES, "rows": ROWS, "progress": False, **kwargs}
+    return distil.target_outputs(target, examples, **kwargs)
 
 
 def alone(target, source, length):
     """The greedy output of a source in a batch of nothing else, of the same shape."""
     padded = np.zeros((ROWS, length), np.int32)
     padded[0, : len(source)] = source
-    room = ROOM[length]
-    limits = np.where(np.arange(ROWS) == 0, room, 0)
-    asked = request(ROWS, key=jax.random.key(9), max_tokens=room, limits=limits)
-    options = Options(max_tokens=room, eos_id=EOS)
+    limits = np.where(np.arange(ROWS) == 0, ROOM, 0)
+    asked = request(ROWS, key=jax.random.key(9), max_tokens=ROOM, limits=limits)
+    options = Options(max_tokens=ROOM, eos_id=EOS)
     found = autoregressive(target, jnp.asarray(padded), asked, options)
     return found.tokens[0, : found.lengths[0]].tolist()
 
@@ -82,7 +81,7 @@ def test_outputs_are_those_of_plain_decoding_and_end(target):
         if output[-1] == EOS:
             expected.append((source, output))
         else:
-            assert len(output) == ROOM[length]
+            assert len(output) == ROOM
     assert 3 < len(expected) < len(EXAMPLES) - 4
     assert len({len(output) for _, output in expected}) > 2
     # In the order given, with a row of batches that are not full.
@@ -101,6 +100,38 @@ def test_rows_of_a_batch_draw_for_themselves(target):
     same = [EXAMPLES[0]] * 12
     found = {str(output) for _, output in outputs(target, same, temperature=1.0)}
     assert len(found) > 3
+
+
+def test_a_reference_s_length_limits_the_output(target):
+    """One and a half times it and eight more, which a long enough shape leaves room for."""
+    rambling = [i for i in range(len(EXAMPLES)) if i != LONG]
+    wide = {"shapes": ((6, 24),), "rows": ROWS}
+    short = outputs(target, [(EXAMPLES[i][0], [2]) for i in rambling], **wide)
+    long = outputs(target, [(EXAMPLES[i][0], [2] * 12) for i in rambling], **wide)
+    assert max(len(output) for _, output in short) <= 9
+    assert {str(example) for example in short} <= {str(example) for example in long}
+    assert len(long) > len(short)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_states_and_readout_are_the_target_s_logits(tied):
+    config = dataclasses.replace(CONFIG, logits_via_embedding=tied)
+    ids = jnp.ones((1, 1), jnp.int32)
+    params = Transformer(config).init(jax.random.key(1), ids, ids)["params"]
+    model = t5(params, config)
+    examples = [([3, 4, 1], [5, 1]), ([6, 1], [7, 8, 9, 4, 1]), ([2, 1], [3, 1]), ([4, 1], [1])]
+    kept = distil.states(model, examples, tokens=12, shapes=SHAPES, progress=False)
+    matrix = np.asarray(distil.readout(model))
+    for (source, output), hidden in zip(examples, kept, strict=True):
+        assert (hidden.shape, hidden.dtype) == ((len(output), 8), np.float16)
+        batch = pad([(source, output)], (len(source), len(output)))
+        expected = Transformer(config).apply(
+            {"params": params}, jnp.asarray(batch.source), shift_right(jnp.asarray(batch.target))
+        )
+        found = hidden.astype(np.float32) @ matrix
+        # float16 keeps 11 bits of each term; float32's own rounding is far below.
+        bound = 2.0**-11 * (np.abs(hidden.astype(np.float32)) @ np.abs(matrix)) + 1e-4
+        assert np.all(np.abs(found - np.asarray(expected[0])) <= bound)
 
 
 def test_nothing_in_nothing_out(target):

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from specdec_jax.training.examples import Batches, encode_pairs, pad, read_pairs
+from specdec_jax.training.examples import Batches, encode_pairs, group, pad, read_pairs
 
 
 class Letters:
@@ -28,7 +28,7 @@ MIXED = examples([(3, 2), (1, 4), (4, 4), (5, 1), (2, 8), (7, 7), (6, 6), (8, 1)
 
 
 def batches(**kwargs):
-    return Batches(MIXED, **{"tokens": 16, "lengths": (4, 8), **kwargs})
+    return Batches(MIXED, **{"tokens": 32, "shapes": ((4, 4), (8, 8)), **kwargs})
 
 
 def members(batch):
@@ -37,12 +37,13 @@ def members(batch):
 
 def test_rows_and_lengths():
     stream = batches()
-    # Three of length 4 in rows of 16 // 4, five of length 8 in rows of 16 // 8.
+    # Three of length 4 in rows of 32 // (4 + 4), five of length 8 in rows of 32 // (8 + 8).
     assert stream.per_epoch == 1 + 3
     shapes = Counter(stream(step).source.shape for step in range(stream.per_epoch))
     assert shapes == {(4, 4): 1, (2, 8): 3}
     for step in range(4):
-        source, target = stream(step)
+        source, target, states = stream(step)
+        assert states is None
         assert source.dtype == target.dtype == np.int32
         assert source.shape == target.shape
         for row, i in enumerate(members(stream(step))):
@@ -67,7 +68,7 @@ def test_a_batch_is_a_function_of_the_step():
     first, later = batches(), batches()
     expected = [first(step) for step in range(40)]
     for step in (39, 3, 17, 0, 21, 8):
-        for a, b in zip(later(step), expected[step], strict=True):
+        for a, b in zip(later(step)[:2], expected[step][:2], strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -82,7 +83,7 @@ def test_epochs_and_seeds_differ():
 
 def test_two_streams_do_not_share_their_order():
     """The order is kept for each instance, and two may have equal fields."""
-    short, whole = Batches(MIXED[:3], 16, lengths=(4, 8)), batches()
+    short, whole = Batches(MIXED[:3], 32, shapes=((4, 4), (8, 8))), batches()
     assert [short(0).source.shape, whole.per_epoch, short.per_epoch] == [(4, 4), 4, 1]
     assert {i for step in range(4) for i in members(whole(step))} == set(range(8))
 
@@ -95,15 +96,42 @@ def test_a_batch_has_at_least_one_row():
     ("pairs", "count"), [([], 0), (examples([(9, 1), (1, 12)]), 2)], ids=["none", "too long"]
 )
 def test_nothing_that_fits_is_an_error(pairs, count):
-    stream = Batches(pairs, lengths=(4, 8))
-    with pytest.raises(ValueError, match=f"None of the {count} examples fits into 8 tokens: give"):
+    stream = Batches(pairs, shapes=((4, 4), (8, 8)))
+    told = rf"None of the {count} examples fits into \(8, 8\) tokens"
+    with pytest.raises(ValueError, match=told):
         stream(0)
 
 
 def test_pad():
-    source, target = pad([([5, 6], [7]), ([8], [9, 10, 11])], 4)
-    assert source.tolist() == [[5, 6, 0, 0], [8, 0, 0, 0]]
+    source, target, _ = pad([([5, 6], [7]), ([8], [9, 10, 11])], (2, 4))
+    assert source.tolist() == [[5, 6], [8, 0]]
     assert target.tolist() == [[7, 0, 0, 0], [9, 10, 11, 0]]
+
+
+def test_an_example_goes_into_the_first_shape_that_holds_both_sides():
+    shapes = ((4, 2), (4, 8), (8, 8))
+    assert group(MIXED, shapes).tolist() == [0, 1, 1, 2, 1, 2, 2, 2, 3, 3]
+    assert group([], shapes).tolist() == []
+
+
+def test_a_teacher_s_states_lie_where_their_tokens_do():
+    states = [np.full((len(t), 3), i, np.float16) for i, (_, t) in enumerate(MIXED)]
+    stream = batches(states=states)
+    for step in range(stream.per_epoch):
+        batch = stream(step)
+        assert (batch.states.shape, batch.states.dtype) == ((*batch.target.shape, 3), np.float16)
+        for row, i in enumerate(members(batch)):
+            count = len(MIXED[i][1])
+            assert np.all(batch.states[row, :count] == i)
+            assert not np.any(batch.states[row, count:])
+
+
+def test_long_sources_are_cut_before_the_end_token():
+    pairs = [("abcd", "efghi"), ("a", "b")]
+    assert encode_pairs(pairs, Letters(), "x", longest=4) == [
+        ([*map(ord, "xab"), 1], [*map(ord, "efghi"), 1]),
+        ([*map(ord, "xa"), 1], [ord("b"), 1]),
+    ]
 
 
 def test_encode_pairs_ends_both_and_puts_the_prefix_before_the_source():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specdec_jax.training.objectives import cross_entropy, forward_kl, shift_right
+from specdec_jax.training.objectives import cross_entropy, distance, shift_right
 
 P = np.array([[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]])
 Q = np.array([[0.25, 0.25, 0.5], [0.25, 0.5, 0.25]])
@@ -43,19 +43,29 @@ def test_smoothing_moves_mass_to_the_uniform_distribution():
     assert count == 2
 
 
-def test_forward_kl():
-    loss, count = forward_kl(logits(Q), logits(P), TARGET)
-    first = 0.5 * math.log(2) - 0.25 * math.log(2)
-    second = -0.125 * math.log(2) - 0.125 * math.log(4) + 0.75 * math.log(3)
-    assert loss == pytest.approx(first + second, rel=RTOL)
+def kl(p, q):
+    return np.sum(p * np.log(p / q))
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # Of the first position 1/2 log 2 - 1/4 log 2.
+        ("forward_kl", 0.25 * math.log(2) + kl(P[1], Q[1])),
+        ("reverse_kl", kl(Q, P)),
+        ("jensen_shannon", kl(P, (P + Q) / 2) / 2 + kl(Q, (P + Q) / 2) / 2),
+        ("total_variation", 0.25 + 0.5),
+    ],
+)
+def test_distance(kind, expected):
+    loss, count = distance(logits(Q), logits(P), TARGET, kind)
+    assert loss == pytest.approx(expected, rel=RTOL)
     assert count == 2
-    # Not the reverse one.
-    assert loss != pytest.approx(float(forward_kl(logits(P), logits(Q), TARGET)[0]), rel=1e-2)
+    assert distance(logits(P), logits(P, 2.0), TARGET, kind)[0] == pytest.approx(0, abs=1e-6)
 
 
-def test_forward_kl_is_zero_for_equals_and_teaches_no_teacher():
-    assert forward_kl(logits(P), logits(P, 2.0), TARGET)[0] == pytest.approx(0, abs=1e-6)
-    student, teacher = jax.grad(lambda q, p: forward_kl(q, p, TARGET)[0], (0, 1))(
+def test_forward_kl_is_the_default_and_teaches_no_teacher():
+    student, teacher = jax.grad(lambda q, p: distance(q, p, TARGET)[0], (0, 1))(
         logits(Q), logits(P)
     )
     # d KL(p || softmax(z)) / dz = q - p.
@@ -68,7 +78,7 @@ def test_nothing_but_padding_weighs_nothing():
     nothing = jnp.zeros((1, 3), jnp.int32)
     for loss, count in (
         cross_entropy(logits(P), nothing),
-        forward_kl(logits(Q), logits(P), nothing),
+        distance(logits(Q), logits(P), nothing),
     ):
         assert loss == 0
         assert count == 0

@@ -4,14 +4,16 @@ import dataclasses
 import json
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from specdec_jax import checkpoints
-from specdec_jax.training import pair, ship
+from specdec_jax.training import pair, recipe, ship
 
 DATA = Path(__file__).parents[1] / "data" / "ende_200.tsv"
 TINY = dataclasses.replace(
-    pair.TARGET,
+    recipe.TARGET,
     vocab_size=400,
     emb_dim=16,
     num_heads=2,
@@ -20,57 +22,119 @@ TINY = dataclasses.replace(
     num_encoder_layers=1,
     num_decoder_layers=1,
 )
+SHAPES = ((64, 64),)
+COUNTS = {"train": 48, "validation": 6, "test": 6}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fast_compilation():
+    """Most of these tests' time would go into optimising programs that run for milliseconds."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs of a few updates on short pairs; what the target would say is made up."""
-    # The shortest fill few buckets, and each bucket is a compilation.
     lines = sorted(DATA.read_text("utf-8").splitlines(), key=len)[:60]
     parts = {"train": lines[:-12], "validation": lines[-12:-6], "test": lines[-6:]}
-    for split, part in parts.items():
-        (tmp_path / f"descriptions_ende.{split}.tsv").write_text("\n".join(part) + "\n", "utf-8")
-    recipe = dataclasses.replace(pair.TARGET_RECIPE, steps=2, warmup=1, evaluate_every=1)
-    monkeypatch.setattr(pair, "VOCABULARY", TINY.vocab_size)
-    monkeypatch.setattr(pair, "TARGET", TINY)
-    monkeypatch.setattr(pair, "DRAFT", TINY)
-    for module in (pair, ship):
-        monkeypatch.setattr(module, "TARGET_RECIPE", recipe)
-        monkeypatch.setattr(module, "DRAFT_RECIPE", dataclasses.replace(recipe, steps=3))
-    monkeypatch.setattr(pair, "GUIDED_LAYER", {"target": 0, "draft": 0})
+    short = dataclasses.replace(recipe.DRAFT_RECIPES["draft"], steps=2, warmup=1, evaluate_every=1)
+    first = recipe.Stage(dataclasses.replace(short, hard=0.0), 1024, SHAPES)
+    second = recipe.Stage(dataclasses.replace(first.recipe, steps=3), 1024, SHAPES)
+    tasks = {
+        "ende": dataclasses.replace(
+            recipe.TASKS["ende"], stages=(first, second), shapes=SHAPES, room=8
+        ),
+        "synopsis": dataclasses.replace(
+            recipe.TASKS["synopsis"], stages=(first,), shapes=SHAPES, longest=40, room=8
+        ),
+    }
+    for task in tasks.values():
+        for split, part in parts.items():
+            text = "\n".join(part) + "\n"
+            (tmp_path / f"{task.corpus}.{split}.tsv").write_text(text, "utf-8")
+    monkeypatch.setattr(recipe, "TASKS", tasks)
+    monkeypatch.setattr(recipe, "VOCABULARY", TINY.vocab_size)
+    monkeypatch.setattr(recipe, "TARGET", TINY)
+    monkeypatch.setattr(recipe, "TARGET_GUIDED_LAYER", 0)
+    monkeypatch.setattr(recipe, "DRAFTS", {"draft": TINY})
+    monkeypatch.setattr(recipe, "DRAFT_RECIPES", {"draft": dataclasses.replace(short, steps=4)})
+    monkeypatch.setattr(recipe, "SOURCES", 32)
+    monkeypatch.setattr(ship, "WIDTH", 64)
+    monkeypatch.setattr(ship, "ROWS", 6)
+    monkeypatch.setattr("specdec_jax.training.scores.ROWS", 6)
     asked = []
 
-    def outputs(target, examples, **options):
-        asked.append(len(examples))
+    def outputs(target, examples, *, temperature=0.0, **options):
+        asked.append((len(examples), temperature))
         return examples
 
     monkeypatch.setattr(pair.distil, "target_outputs", outputs)
-    return pair.Run(tmp_path, tmp_path / "run", progress=False), asked, len(parts["train"])
+    return pair.Run(tmp_path, tmp_path / "run", progress=False), asked
+
+
+def steps(folder):
+    return [json.loads(line)["step"] for line in (folder / "log.jsonl").open()]
 
 
 @pytest.mark.slow
 def test_a_pair_is_trained_and_shipped(run, tmp_path):
-    run, asked, count = run
-    trained = pair.train_pair(run, seed=3)
-    assert asked == [count, 6]
-    steps = {
-        folder: [json.loads(line)["step"] for line in (path / "log.jsonl").open()]
-        for folder in ("target", "draft")
-        if (path := run.folder / folder)
-    }
-    assert steps == {"target": [1, 2], "draft": [1, 2, 3]}
+    run, asked = run
+    out, task = tmp_path / "out", recipe.TASKS["ende"]
+    target = pair.train_target(run, task, seed=3)
+    drafts = pair.train_drafts(run, task, target, seed=3)
+    assert asked == [(32, 0.0), (32, 1.0), (6, 0.0)]
+    folder = run.folder / "ende"
+    assert [steps(folder / name) for name in ("target_1", "target_2", "draft")] == [
+        [1, 2],
+        [1, 2, 3],
+        [1, 2, 3, 4],
+    ]
+    assert "bleu" in json.loads((folder / "target_2" / "log.jsonl").read_text().splitlines()[0])
 
-    scores = ship.ship(run, trained, tmp_path / "out")
-    assert scores["test_pairs"] == 6
-    for name, taken in (("ende_target", 2), ("ende_draft", 3)):
-        folder = tmp_path / "out" / name
-        loaded = checkpoints.load(str(folder))
+    facts = ship.ship(run, task, target, drafts, out)
+    assert set(facts) == {"ende_target", "ende_draft"}
+    for name, taken in (("ende_target", 5), ("ende_draft", 4)):
+        loaded = checkpoints.load(str(out / name))
         assert loaded.model.config.describe() == TINY.describe()
-        facts = json.loads((folder / "config.json").read_text("utf-8"))["extra"]
-        assert (facts["steps"], facts["train_pairs"], facts["bleu"]) == (
-            *(taken, count),
-            scores["bleu"],
-        )
-        card = (folder / "README.md").read_text("utf-8")
+        kept = json.loads((out / name / "config.json").read_text("utf-8"))["extra"]
+        assert kept == facts[name]
+        assert (kept["steps"], kept["train_pairs"], kept["test_pairs"]) == (taken, 48, 6)
+        card = (out / name / "README.md").read_text("utf-8")
         assert f"| steps | {taken} |" in card
         assert (card.count("\n  - output: ") == 6) == (name == "ende_target")
+    # The draft has the target's sizes, so it reads as many weights.
+    assert facts["ende_draft"]["step_weights_over_target"] == 1.0
+    assert 0 <= facts["ende_target"]["bleu"] <= 100
+
+    curves = tmp_path / "curves"
+    assert set(ship.keep_logs(run, task, curves)) == {"ende_target", "ende_draft"}
+    kept = [json.loads(line) for line in (curves / "ende.jsonl").open()]
+    assert [(entry["run"], entry["step"]) for entry in kept] == [
+        *(("target_1", step) for step in (1, 2)),
+        *(("target_2", step) for step in (1, 2, 3)),
+        *(("draft", step) for step in (1, 2, 3, 4)),
+    ]
+
+
+def test_a_task_begins_with_the_first_stage_of_its_parent(run, monkeypatch):
+    run, _ = run
+    started = {}
+
+    def fit(config, params, stream, settings, folder, **options):
+        assert max(len(source) for source, _ in stream.examples) <= options.get("longest", 64)
+        name = f"{folder.parent.name}/{folder.name}"
+        started[name] = params
+        return jax.tree.map(lambda x: x + 1.0, params)
+
+    monkeypatch.setattr(pair, "fit", fit)
+    pair.train_target(run, recipe.TASKS["synopsis"], seed=3)
+    assert set(started) == {"ende/target_1", "synopsis/target_1"}
+    first, second = (
+        started[name]["token_embedder"]["embedding"]
+        for name in ("ende/target_1", "synopsis/target_1")
+    )
+    # Handed on as it is kept: in bfloat16, whose 8 bits of 1.x are within 2**-8.
+    np.testing.assert_allclose(second, first + 1.0, rtol=2.0**-8)
+    assert np.all(np.asarray(second) == np.asarray(second.astype("bfloat16").astype("float32")))

@@ -1,0 +1,142 @@
+"""Records of one machine joined into a list of rows, a table and figures.
+
+Rows come from `specdec bench EXPERIMENT` (`alpha`, `c`, `v`, what was expected and measured) and
+from comparisons with other decoders (`side_by_side`, scripts/bench_peers.py), which fill in the
+last columns of the same case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
+
+from specdec_jax.bench.figures import COLOURS, GREY, STYLE, WIDTH, save
+from specdec_jax.files import write_json, write_text
+
+KEYS = ("task", "shape", "temperature", "draft", "gamma", "batch")
+COLUMNS = (
+    *KEYS,
+    *("alpha", "c", "v", "exp", "emp", "emp_over_exp", "identical", "rows"),
+    *("plain_over_t5x", "speculative_over_t5x", "speculative_over_hf_assisted"),
+)
+MEASURES = "summary.json"
+
+
+def rows_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Join records into rows with the keys `COLUMNS`, None where nothing was measured.
+
+    `exp` is the predicted and `emp` the measured speedup over plain decoding, both without the
+    encoders, which Theorem 3.8 of arXiv:2211.17192 leaves out.
+    """
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for record in records:
+        if any(key not in record for key in KEYS):
+            continue
+        row = rows.setdefault(tuple(record[key] for key in KEYS), dict.fromkeys(COLUMNS))
+        row |= {key: record[key] for key in KEYS}
+        if "over_t5x" in record:
+            ratios = record["over_t5x"]
+            row["plain_over_t5x"] = ratios["plain"]
+            row["speculative_over_t5x"] = ratios["speculative"]
+            if "hf_assisted" in ratios:
+                row["speculative_over_hf_assisted"] = ratios["speculative"] / ratios["hf_assisted"]
+            continue
+        expected, measured = record["predicted_speedup"], record["speedup_decoding"]
+        row |= {
+            **{name: record[name] for name in ("alpha", "c", "v", "identical")},
+            "rows": record["sentences"],
+            "exp": expected,
+            "emp": measured,
+            "emp_over_exp": measured / expected if measured and expected else None,
+        }
+    return [rows[key] for key in sorted(rows)]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a Markdown table."""
+
+    def cell(name: str, value: Any) -> str:
+        if value is None:
+            return ""
+        if name == "c":
+            return f"{value:.3f}"
+        return (
+            f"{value:.2f}" if isinstance(value, float) and name != "temperature" else f"{value:g}"
+        )
+
+    def text(name: str, value: Any) -> str:
+        return value if isinstance(value, str) else cell(name, value)
+
+    lines = [
+        "| " + " | ".join(name.replace("_", " ") for name in COLUMNS) + " |",
+        "|" + "---|" * len(COLUMNS),
+    ]
+    lines += ["| " + " | ".join(text(n, row[n]) for n in COLUMNS) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+@mpl.rc_context(STYLE)
+def against(rows: Sequence[Mapping[str, Any]], what: str, label: str) -> Figure:
+    """Draw the speedup, measured (points) and predicted (lines), against gamma or batch.
+
+    Rows that differ in `what` alone make a curve; those with one value of it are left out.
+    """
+    curves: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["emp"] is not None:
+            curves.setdefault(tuple(row[key] for key in KEYS if key != what), []).append(row)
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.axhline(1.0, color=GREY, linewidth=0.8)
+    drawn = [(key, part) for key, part in curves.items() if len(part) > 2]
+    for number, (key, part) in enumerate(drawn):
+        part = sorted(part, key=lambda row: row[what])
+        colour = COLOURS[number % len(COLOURS)]
+        x = [row[what] for row in part]
+        axes.plot(x, [row["emp"] for row in part], "o", color=colour, markersize=4)
+        expected = [float("nan") if row["exp"] is None else row["exp"] for row in part]
+        axes.plot(x, expected, "-", color=colour, linewidth=1.2)
+        names = [key for key in KEYS if key != what]
+        shown = dict(zip(names, key, strict=True))
+        fixed = "batch" if what == "gamma" else "gamma"
+        axes.annotate(
+            f"{shown['task']}, {shown['shape']}, T={shown['temperature']:g}, "
+            f"{shown['draft']}, {fixed} {shown[fixed]}",
+            (x[-1], part[-1]["emp"]),
+            xytext=(6, 0),
+            textcoords="offset points",
+            color=colour,
+            va="center",
+            fontsize=7,
+            annotation_clip=False,
+        )
+    if what == "batch":
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set(xlabel=label, ylabel="speedup over plain decoding (points: measured)")
+    axes.margins(x=0.05)
+    # Room for the labels at the curves' ends.
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right * (6 if what == "batch" else 1.7))
+    return figure
+
+
+def write(folder: Path) -> Path:
+    """Join a folder's records into summary.json, table.md and two figures beside them."""
+    records = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.json"))
+        if path.name != MEASURES
+    ]
+    rows = rows_of([record for record in records if isinstance(record, dict)])
+    write_json(folder / MEASURES, rows)
+    write_text(folder / "table.md", table(rows))
+    save(against(rows, "gamma", "gamma (guesses a round)"), folder / "speedup_by_gamma")
+    save(against(rows, "batch", "batch (lines decoded together)"), folder / "speedup_by_batch")
+    return folder / MEASURES

@@ -1,0 +1,132 @@
+"""Jobs that die: killed at any instant, on one host or on two, and taken up again.
+
+The runs are real processes with the tiny pair, see forked_specdec.py.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_pairs import save_pair
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = [f"line {number} {'x' * number}" for number in range(11)]
+BATCH = 2
+KILLS = (
+    ("at the start", 1),
+    ("amid a line", 2),
+    ("at the disk", 3),
+    ("before the rename", 1),
+    ("after the rename", 1),
+)
+LEFT = (0, 3, 8, 11, None)
+"""Whole lines of NAME.partial after each of them: the third of a batch of two is not kept."""
+
+pytestmark = pytest.mark.slow
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+class Runs:
+    """What was run, in order; every run is told where to write its log."""
+
+    def __init__(self, folder):
+        self.folder, self.runs = folder, []
+        (folder / "in").write_text("\n".join(LINES) + "\n")
+        target, draft = save_pair(folder)
+        self.flags = ["generate", "--input", str(folder / "in"), "--target", target]
+        self.flags += ["--draft", draft, "--gamma", "2", "--max_tokens", "12", "--prefix", ""]
+        self.flags += ["--temperature", "1", "--batch_size", str(BATCH), "--json"]
+
+    def process(self, output, *extra, kill=None, devices=1):
+        arguments = [*self.flags, "--output", str(self.folder / output), *map(str, extra)]
+        log = str(self.folder / f"log_{len(self.runs)}_{extra[-1] if extra else 0}")
+        return {"arguments": arguments, "log": log, "devices": devices, "kill": kill}
+
+    def add(self, *processes):
+        self.runs.append(processes)
+
+    def add_hosts(self, output, *extra, kill=None):
+        """Two processes of two devices; the second dies where it is told."""
+        port = free_port()
+        flags = ("--mesh", "2x2", "--coordinator", f"localhost:{port}", "--num_processes", 2)
+        self.add(
+            *(
+                self.process(
+                    *(output if host == 0 else f"{output}_{host}", *extra, *flags),
+                    *("--process_id", host),
+                    kill=kill if host == 1 else None,
+                    devices=2,
+                )
+                for host in range(2)
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """Run everything; returns the folder and, for each run, statuses, lines and logs."""
+    folder = tmp_path_factory.mktemp("jobs")
+    runs = Runs(folder)
+    runs.add(runs.process("whole"))
+    for kill in KILLS:
+        runs.add(runs.process("killed", "--resume", kill=kill))
+    runs.add(runs.process("killed", "--resume"))
+    runs.add_hosts("hosts", kill=("after decoding", 2))
+    runs.add_hosts("hosts", "--resume")
+    (folder / "runs.json").write_text(json.dumps(runs.runs))
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("forked_specdec.py"), folder / "runs.json"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    logs = [[Path(p["log"]).read_text() for p in processes] for processes in runs.runs]
+    return folder, [(*result, log) for result, log in zip(found, logs, strict=True)]
+
+
+def test_a_job_that_dies_five_times_writes_what_one_run_writes(ended):
+    folder, runs = ended
+    assert runs[0][0] == [0], runs[0][-1]
+    for (kill, _), left, run in zip(KILLS, LEFT, runs[1:6], strict=True):
+        statuses, lines, logs = run
+        assert statuses == [-signal.SIGKILL], (kill, logs)
+        assert lines.get("killed") == left, kill
+    assert runs[6][0] == [0], runs[6][-1]
+    # To the last digit of every score.
+    assert (folder / "killed").read_bytes() == (folder / "whole").read_bytes()
+    records = [json.loads(line) for line in (folder / "killed").read_text().splitlines()]
+    assert [record["source"] for record in records] == LINES
+    assert not list(folder.glob("*.partial*"))
+
+
+def test_a_host_that_dies_ends_the_others_and_all_go_on_later(ended):
+    folder, runs = ended
+    (first, second), lines, (log, _) = runs[7]
+    assert second == -signal.SIGKILL
+    assert first not in (0, -signal.SIGKILL)
+    assert "Process 0 cannot go on, most likely because another has ended" in log
+    assert 0 < lines["hosts"] < len(LINES)
+    statuses, lines, logs = runs[8]
+    assert statuses == [0, 0], logs
+    assert lines == {}
+    assert not (folder / "hosts_1").exists()
+    for name in ("source", "tokens", "text", "accepted"):
+        values = [
+            [json.loads(line)[name] for line in (folder / output).read_text().splitlines()]
+            for output in ("hosts", "whole")
+        ]
+        assert values[0] == values[1], name
