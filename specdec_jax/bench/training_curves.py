@@ -19,7 +19,7 @@ def curves(logs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str) -> Fi
         logs: entries of `fit`'s logs by model; runs that follow each other joined, in order.
         title: of the picture.
     """
-    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4.0), layout="constrained")
     left = figure.add_subplot()
     right = None
     for name, log in logs.items():
@@ -35,11 +35,11 @@ def curves(logs: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str) -> Fi
                     right = left.twinx()
                     right.grid(False)
                 right.plot(*zip(*scored, strict=True), ":", marker="x", color=line.get_color())
-                right.set_ylabel(f"{label} of {name}, validation (dotted)")
+                right.set_ylabel(f"{label}, validation (dotted)")
     left.set(
         title=title,
         xlabel="tokens seen, source and target (millions)",
         ylabel="validation loss (nats per token)",
     )
-    left.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     return figure

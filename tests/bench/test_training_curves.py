@@ -21,7 +21,7 @@ def test_losses_and_scores_are_drawn_against_the_tokens_seen():
     assert draft.get_xydata().tolist() == [[0.5, 1.0]]
     (scores,) = right.get_lines()
     assert scores.get_xydata().tolist() == [[3.0, 10.0], [4.0, 20.0]]
-    assert right.get_ylabel().startswith("BLEU of ende_target")
+    assert right.get_ylabel().startswith("BLEU")
     assert left.get_title() == "both"
 
 
