@@ -320,10 +320,10 @@ def test_greedy_outputs_are_plain_ones_in_a_batch(shipped, encoded, plain, gamma
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gamma", range(1, 9))
+@pytest.mark.parametrize("gamma", [1, 3, 5, 7])
 def test_greedy_outputs_are_plain_ones_alone(shipped, encoded, plain, gamma):
-    # All 200 sentences, an eighth of them for each gamma: one at a time they take long.
-    part = slice(25 * (gamma - 1), 25 * gamma)
+    # All 200 sentences, a quarter of them for each gamma: one at a time they take long.
+    part = slice(25 * (gamma - 1), 25 * (gamma + 1))
     same(plain[1][part], decoded(shipped, encoded[part], gamma, 1), gamma)
 
 

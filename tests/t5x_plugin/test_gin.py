@@ -35,6 +35,9 @@ TASK = [
     "MIXTURE_OR_TASK_NAME = 'specdec_wmt_ende'",
     "TASK_FEATURE_LENGTHS = {'inputs': 8, 'targets': 8}",
 ]
+# In one worker, since families share stacks that take seconds to trace.
+pytestmark = pytest.mark.xdist_group("gin")
+
 EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.gin"))
 TARGETS = sorted((CONFIGS / "targets").glob("*.gin"))
 DRAFTS = sorted((CONFIGS / "drafts").glob("*.gin"))
