@@ -81,7 +81,7 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     if arguments.experiment is not None:
         return _run_experiment(arguments)
     if arguments.json is None:
-        raise SpecdecError("bench writes a record: give --json FILE, or an experiment and --out.")
+        raise SpecdecError("one of these is required: --json FILE, or an experiment and --out.")
     from specdec_jax.bench import alphas, compare, demo, record
     from specdec_jax.files import read_lines, require_folder, write_json
     from specdec_jax.text import prefix
