@@ -7,6 +7,7 @@ import pytest
 
 from specdec_jax.bench import experiment, summary
 from specdec_jax.bench.experiment import Case, read_cases
+from specdec_jax.cli import parser
 from specdec_jax.errors import SpecdecError
 
 
@@ -110,3 +111,12 @@ def test_a_folder_gets_its_summary_and_figures(tmp_path):
         assert rows[2]["speculative_over_t5x"] == 3.0
     assert (tmp_path / "speedup_by_gamma.png").stat().st_size > 5000
     assert (tmp_path / "table.md").read_text().count("\n") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [([], "required: --json FILE"), (["cases.yaml"], "give --out FOLDER")]
+)
+def test_bench_says_where_its_records_go(arguments, told):
+    asked = parser().parse_args(["bench", *arguments])
+    with pytest.raises(SpecdecError, match=told):
+        asked.command(asked)

@@ -41,7 +41,6 @@ def test_every_command_has_help(call, command):
         (("generate", "--gamma", "many", "x"), "--gamma: invalid int value: 'many'"),
         (("generate", "--task", "sing", "x"), "invalid choice: 'sing'"),
         (("theory",), "required: --out"),
-        (("bench",), "required: --json"),
         (("trace",), "required: text"),
     ],
 )
