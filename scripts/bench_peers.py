@@ -23,6 +23,7 @@ from specdec_jax.checkpoints import bundle
 from specdec_jax.checkpoints.convert import convert
 from specdec_jax.errors import SpecdecError
 from specdec_jax.t5 import T5
+from specdec_jax.t5.expand import expand
 from specdec_jax.t5x_plugin import side_by_side
 
 
@@ -112,7 +113,9 @@ def main() -> int:
             kept = checkpoints.load(flags.draft)
             vocabulary = kept.vocabulary_path
             assert vocabulary is not None
-            draft = padded(kept.model, target.config.vocab_size)
+            # Hugging Face asks for embeddings of equal size.
+            sizes = dataclasses.replace(kept.model.config, vocab_size=target.config.vocab_size)
+            draft = expand(kept.model, sizes)
             theirs = hugging_face(Path(work) / "target", target, vocabulary)
             guesser = hugging_face(Path(work) / "draft", draft, vocabulary)
             ways = {"t5x": side_by_side.stock_decoder(target, settings)}
@@ -126,17 +129,6 @@ def main() -> int:
         except SpecdecError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
-
-
-def padded(model: T5, size: int) -> T5:
-    """Give a draft the rows of embedding that the target has: Hugging Face asks for equal sizes."""
-    table = np.asarray(model.params["token_embedder"]["embedding"])
-    table = np.pad(table, ((0, size - len(table)), (0, 0)))
-    return dataclasses.replace(
-        model,
-        params={**model.params, "token_embedder": {"embedding": table}},
-        config=dataclasses.replace(model.config, vocab_size=size),
-    )
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from specdec_jax.decoding import (
     request,
     speculative,
 )
+from specdec_jax.decoding import require_finite as require_finite
 from specdec_jax.errors import SpecdecError
 from specdec_jax.pairs import Pair as Pair
 from specdec_jax.pairs import load_draft as load_draft
@@ -248,7 +249,7 @@ def generate(
     settings = Settings() if settings is None else settings
     prefix = text.prefix("ende") if prefix is None else prefix
     for number, line in enumerate(lines, 1):
-        _require_unicode(line, number)
+        text.require_unicode(line, number)
     encode = functools.partial(text.encode_batch, pair.vocabulary)
     if not truncate:
         # All of them, so that a bad one fails early; not at once, since there may be millions.
@@ -274,16 +275,6 @@ def generate(
             limits=np.where(np.arange(size) < len(part), settings.max_tokens, 0),
         )
         yield from unpack(decoded, part, pair.vocabulary)
-
-
-def _require_unicode(line: str, number: int) -> None:
-    # Python keeps a command line's bytes that are not UTF-8 as lone surrogates.
-    try:
-        line.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise SpecdecError(
-            f"Line {number} is not Unicode (character {error.start}): give it in UTF-8."
-        ) from error
 
 
 def unpack(decoded: Decoded, lines: Sequence[str], vocabulary: text.AnyVocabulary) -> list[Line]:

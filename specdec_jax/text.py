@@ -228,3 +228,17 @@ def encode_batch(
         ids[: len(row)] = row
         ids[len(row)] = EOS_ID
     return (batch, cut) if truncate else batch
+
+
+def require_unicode(line: str, number: int) -> None:
+    """Refuse a line with lone surrogates, as which Python keeps a command line's foreign bytes.
+
+    Raises:
+        SpecdecError: with the line's number.
+    """
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SpecdecError(
+            f"Line {number} is not Unicode (character {error.start}): give it in UTF-8."
+        ) from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specdec_jax import theory
 from specdec_jax.aot.program import DRAFT, TARGET
+from specdec_jax.bench.tables import markdown
 
 Record = dict[str, Any]
 _TASK, _TEMPERATURE = "EnDe", 0
@@ -101,7 +102,7 @@ def page(records: Sequence[Record], *, notes: str) -> str:
 
 def _memory(records: Sequence[Record]) -> str:
     sizes = ("parameters", "caches", "temporaries", "peak", "of")
-    return table(
+    return markdown(
         ["topology", "draft", "chips", *(f"{name}, GB" for name in sizes), "fits", "compiled"],
         (
             (
@@ -121,7 +122,7 @@ def _memory(records: Sequence[Record]) -> str:
 
 
 def _moves(records: Sequence[Record]) -> str:
-    return table(
+    return markdown(
         [
             *("topology", "draft", "layouts", "weight copies", "cache copies"),
             *("largest move, MB", "collectives", "their bytes, MB"),
@@ -144,7 +145,7 @@ def _moves(records: Sequence[Record]) -> str:
 
 
 def _times(rows: Sequence[Record]) -> str:
-    return table(
+    return markdown(
         [
             *("topology", "draft", "step, ms", "verify, ms", "draft, ms", "c", "v"),
             *("c, bytes alone", "c, compiler", "v, compiler", "EnDe T=0", "EnDe T=0, compiler"),
@@ -191,20 +192,7 @@ def _table2(records: Sequence[Record]) -> str:
             (*key, first["paper_exp"], first["paper_emp"], *(_number(x, 2) for x in found))
         )
     header = ["task", "draft", "T", "gamma", "alpha", "paper's EXP", "paper's EMP", *places]
-    return table(header, lines)
-
-
-def table(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    """Return a Markdown table.
-
-    Example:
-        >>> print(table(["a", "b"], [(1, 2)]))
-        | a | b |
-        | --- | --- |
-        | 1 | 2 |
-    """
-    rows = [header, ["---"] * len(header), *lines]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
+    return markdown(header, lines)
 
 
 def _draft(record: Record) -> str:

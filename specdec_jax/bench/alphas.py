@@ -7,47 +7,27 @@ over all of them gives p at every position, one of each draft q; everything else
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from specdec_jax import text, theory
-from specdec_jax.bench.outputs import BUCKETS, Outputs, outputs
-from specdec_jax.decoding import Draft, LanguageModel
+from specdec_jax import text
+from specdec_jax.bench.judge import Judged, judge_part, model_logits, proposed_logits
+from specdec_jax.bench.outputs import BUCKETS, Outputs, outputs, ratio
+from specdec_jax.bench.tables import markdown
+from specdec_jax.decoding import Draft
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Line, Pair, Settings
-from specdec_jax.sampling import (
-    GREEDY_TEMPERATURE,
-    Sampling,
-    argmax,
-    divergence,
-    residual,
-    standardize,
-)
-from specdec_jax.sampling.types import Array, Float, Int, Key
+from specdec_jax.sampling import GREEDY_TEMPERATURE
 
 LENIENCES = (1.0, 0.5, 0.3, 0.1)
 """Those of Table 5."""
 TOGETHER = 2048
 """Prefixes judged in one call, at most."""
-
-
-class Judged(NamedTuple):
-    """What became of one guess at every prefix, for each of K leniences."""
-
-    beta: Float[Array, "K B T"]
-    """The probability that a guess is kept: sum_x min(p / l, q) (Corollary 3.6, section A.5)."""
-    kept: Float[Array, "K B T"]
-    """1 where the one guess that was drawn from q was kept, else 0."""
-    distance: Float[Array, "K B T"]
-    """The total variation between the law of the token that a lenient round then emits, as guess
-    or in its place, and p; 0 at l = 1."""
 
 
 def alphas(
@@ -115,7 +95,7 @@ def alphas(
         for name, found in sums.items():
             by_line = np.concatenate(found, axis=-1)
             for number, lenience in enumerate(leniences):
-                measured = [_ratio(part[number], lengths) for part in by_line]
+                measured = [ratio(part[number], lengths) for part in by_line]
                 names = ("alpha", "accepted_rate", "total_variation")
                 rows.append(
                     {
@@ -199,7 +179,7 @@ def _judge(
         for start in range(0, len(rows), size):
             # The last part is filled with its last prefix again.
             part = np.minimum(np.arange(start, start + size), len(rows) - 1)
-            judged = _judge_part(
+            judged = judge_part(
                 (target, guessed),
                 jnp.asarray(rows[part], jnp.int32),
                 jnp.asarray(slots[part], jnp.int32),
@@ -214,122 +194,6 @@ def _judge(
             np.add.at(by_row, rows[start : start + count], np.moveaxis(judged, -1, 0)[:count])
         found[name] = sums
     return found
-
-
-@jax.jit
-def model_logits(
-    model: LanguageModel, source: Int[Array, "B S"], sequence: Int[Array, "B T"]
-) -> Float[Array, "B T V"]:
-    """Return a model's logits behind every slot of a given sequence, in one run."""
-    state = model.start(source, sequence.shape[1])
-    start = jnp.zeros(sequence.shape[:1], jnp.int32)
-    return model.extend(state, sequence, start)[0].astype(jnp.float32)
-
-
-@jax.jit
-def proposed_logits(
-    draft: Draft, source: Int[Array, "B S"], sequence: Int[Array, "B T"]
-) -> Float[Array, "B N V"]:
-    """Return the logits of a draft's first guess behind every slot but the last.
-
-    Args:
-        draft: is asked for one guess behind every slot in turn, as the loop would ask.
-        source: int32, 0 is padding.
-        sequence: int32 [B, N + 1], start token first.
-    """
-
-    def hand_back(index: int, logits: Float[Array, "B V"]):
-        del index
-        return jnp.argmax(logits, axis=-1).astype(jnp.int32), logits
-
-    def ask(state: Any, slot: Int[Array, ""]):
-        position = jnp.full(sequence.shape[:1], slot, jnp.int32)
-        proposal, state = draft.propose(state, sequence, position, hand_back, 1)
-        return state, proposal.probs[:, 0]
-
-    slots = jnp.arange(sequence.shape[1] - 1, dtype=jnp.int32)
-    state = draft.start(source, sequence[:, :1], sequence.shape[1] + 1)
-    return jnp.moveaxis(lax.scan(ask, state, slots)[1], 0, 1)
-
-
-@functools.partial(jax.jit, static_argnames=("leniences", "rule"))
-def _judge_part(
-    logits: tuple[Float[Array, "B T V"], Float[Array, "B T V"]],
-    rows: Int[Array, " P"],
-    slots: Int[Array, " P"],
-    settings: tuple[Sampling, Sampling],
-    key: Key[Array, ""],
-    *,
-    leniences: tuple[float, ...],
-    rule: str,
-) -> Float[Array, "3 K P"]:
-    judge = judge_argmax if rule == "argmax" else judge_rejection
-    target, guessed = (whole[rows, slots][None] for whole in logits)
-    uniforms = jax.random.uniform(key, (2, 1, rows.shape[0]))
-    return jnp.stack(judge(target, guessed, settings, uniforms, leniences))[:, :, 0]
-
-
-def judge_rejection(
-    target: Float[Array, "B T V"],
-    guessed: Float[Array, "B T V"],
-    settings: tuple[Sampling, Sampling],
-    uniforms: Float[Array, "2 B T"],
-    leniences: tuple[float, ...],
-) -> Judged:
-    """Judge guesses by Algorithm 1, q scaled by the lenience (section A.5).
-
-    Args:
-        target: the target's logits behind every prefix.
-        guessed: the draft's.
-        settings: of the target and of the draft.
-        uniforms: chances, in [0, 1): with one the guess is drawn, with the other it is tested.
-        leniences: static.
-    """
-    p, q = standardize(target, settings[0]), standardize(guessed, settings[1])
-    # The inverse of the distribution function: a Gumbel for every id of every prefix takes longer.
-    mass = jnp.cumsum(q, axis=-1)
-    guess = jnp.sum(mass <= uniforms[0][..., None] * mass[..., -1:], axis=-1, keepdims=True)
-    p_guess, q_guess = (jnp.take_along_axis(x, guess, axis=-1)[..., 0] for x in (p, q))
-    found = []
-    for lenience in leniences:
-        kept = jnp.minimum(p / lenience, q)
-        beta = jnp.sum(kept, axis=-1)
-        law = kept + (1.0 - beta)[..., None] * residual(p, lenience * q)
-        tested = uniforms[1] * (lenience * q_guess) < p_guess
-        found.append((beta, tested.astype(jnp.float32), divergence(p, law)))
-    return Judged(*(jnp.stack(part) for part in zip(*found, strict=True)))
-
-
-def judge_argmax(
-    target: Float[Array, "B T V"],
-    guessed: Float[Array, "B T V"],
-    settings: tuple[Sampling, Sampling],
-    uniforms: Float[Array, "2 B T"],
-    leniences: tuple[float, ...],
-) -> Judged:
-    """Judge greedy guesses by p(guess) >= l max p, p not yet turned into an argmax (section A.5).
-
-    Chance and settings play no part; see `judge_rejection` for the arguments.
-    """
-    del settings, uniforms
-    p, guess = jax.nn.softmax(target, axis=-1), argmax(guessed)
-    other = guess != argmax(target)
-    found = []
-    for lenience in leniences:
-        kept = theory.argmax_lenience_accepts(p, token=guess, lenience=lenience)
-        found.append((kept, kept, kept & other))
-    return Judged(*(jnp.stack(part).astype(jnp.float32) for part in zip(*found, strict=True)))
-
-
-def _ratio(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float | None]:
-    """Return the mean over all tokens, and its standard error over lines; None for one line."""
-    there = counts > 0
-    sums, counts = sums[there], counts[there]
-    mean = sums.sum() / counts.sum()
-    if len(counts) < 2:
-        return float(mean), None
-    spread = ((sums - mean * counts) ** 2).sum() * len(counts) / (len(counts) - 1)
-    return float(mean), float(np.sqrt(spread) / counts.sum())
 
 
 def render(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -347,29 +211,23 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
 
     parts = []
     if 1.0 in leniences:
-        parts += [
-            "alpha: the mean of sum_x min(p, q) over prefixes that the target generated; beside it "
-            "accepted / tested, of guesses drawn from q. One standard error.",
-            "",
-            _row("task", "draft", *(f"T={t:g}, {n}" for t in temperatures for n in _TABLE_3)),
-            _row(*["---"] * (2 + 3 * len(temperatures))),
-        ]
+        names = ("alpha", "accepted / tested", "tokens")
+        header = ["task", "draft", *(f"T={t:g}, {name}" for t in temperatures for name in names)]
+        lines = []
         for task, draft in tasks:
             cells = []
             for t in temperatures:
                 row = by_place[task, draft, t, 1.0]
                 cells += [number(row, "alpha"), number(row, "accepted_rate"), f"{row['tokens']:,}"]
-            parts.append(_row(task, draft, *cells))
-        parts.append("")
-    lossy = [lenience for lenience in leniences if lenience < 1]
-    if lossy:
+            lines.append((task, draft, *cells))
         parts += [
-            "LOSSY below l = 1: alpha by lenience, and in brackets the total variation between "
-            "what is emitted where a guess is tested and the target, at the same prefixes.",
-            "",
-            _row("task", "draft", "T", "rule", *(f"l={lenience:g}" for lenience in leniences)),
-            _row(*["---"] * (4 + len(leniences))),
+            "alpha: the mean of sum_x min(p, q) over prefixes that the target generated; beside it "
+            "accepted / tested, of guesses drawn from q. One standard error.",
+            markdown(header, lines),
         ]
+    if any(lenience < 1 for lenience in leniences):
+        header = ["task", "draft", "T", "rule", *(f"l={lenience:g}" for lenience in leniences)]
+        lines = []
         for task, draft in tasks:
             for t in temperatures:
                 here = [by_place[task, draft, t, lenience] for lenience in leniences]
@@ -378,13 +236,10 @@ def render(rows: Sequence[Mapping[str, Any]]) -> str:
                     + (f" ({row['total_variation']:.3f})" if row["lossy"] else "")
                     for row in here
                 ]
-                parts.append(_row(task, draft, f"{t:g}", here[0]["rule"], *cells))
-        parts.append("")
-    return "\n".join(parts)
-
-
-_TABLE_3 = ("alpha", "accepted / tested", "tokens")
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
+                lines.append((task, draft, f"{t:g}", here[0]["rule"], *cells))
+        parts += [
+            "LOSSY below l = 1: alpha by lenience, and in brackets the total variation between "
+            "what is emitted where a guess is tested and the target, at the same prefixes.",
+            markdown(header, lines),
+        ]
+    return "\n\n".join(parts) + "\n"

@@ -171,6 +171,23 @@ def _predict(tokens: float, gamma: int, costs: StepCosts) -> float | None:
     return float(theory.walltime_improvement_from_tokens(tokens, gamma=gamma, c=costs.c, v=costs.v))
 
 
+def measure(
+    pair: Pair,
+    lines: Sequence[str],
+    settings: Settings,
+    *,
+    prefix: str,
+    repeats: int,
+    progress: bool = True,
+) -> tuple[list[LineResult], dict[str, Any]]:
+    """Decode all lines both ways, time the steps, and return the results with their record."""
+    results = list(
+        compare(pair, lines, settings, prefix=prefix, repeats=repeats, progress=progress)
+    )
+    costs = costs_for(pair, lines, settings, prefix=prefix, repeats=2 * repeats + 1)
+    return results, summarise(pair, results, settings, costs)
+
+
 def costs_for(
     pair: Pair, lines: Sequence[str], settings: Settings, *, prefix: str, repeats: int
 ) -> StepCosts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import yaml
 from tqdm import tqdm
 
 from specdec_jax import text
-from specdec_jax.bench.compare import compare, costs_for, summarise
+from specdec_jax.bench import compare
 from specdec_jax.bench.demo import sentences
 from specdec_jax.bench.record import provenance
 from specdec_jax.errors import SpecdecError
@@ -146,13 +145,7 @@ def measure(pair: Pair, case: Case, *, progress: bool = True) -> dict[str, Any]:
     )
     lines = [source for source, _ in sentences(case.task)][: case.lines]
     words = text.prefix(case.task)
-    results = list(
-        compare(pair, lines, settings, prefix=words, repeats=case.repeats, progress=progress)
+    _, found = compare.measure(
+        pair, lines, settings, prefix=words, repeats=case.repeats, progress=progress
     )
-    costs = costs_for(pair, lines, settings, prefix=words, repeats=2 * case.repeats + 1)
-    return {**dataclasses.asdict(case), **summarise(pair, results, settings, costs)}
-
-
-def read_records(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """Read records."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return {**dataclasses.asdict(case), **found}

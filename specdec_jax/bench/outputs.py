@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from specdec_jax import text
-from specdec_jax.decoding import Finish
+from specdec_jax.decoding import Finish, require_finite
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Pair, Settings, decode
 
@@ -104,11 +104,25 @@ def _decode(
         limits=np.pad(np.full(len(which), settings.max_tokens), (0, empty)),
     )
     bad = int((np.asarray(decoded.finish) == Finish.NOT_FINITE).sum())
-    if bad:
-        raise SpecdecError(
-            f"{bad} of {len(which)} lines ended because {Finish.NOT_FINITE}: check the "
-            "checkpoint's weights (specdec inspect), or its dtype."
-        )
+    require_finite(bad, len(which))
     return Outputs(
         np.pad(which, (0, empty)), source, np.asarray(decoded.tokens), np.asarray(decoded.lengths)
     )
+
+
+def ratio(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float | None]:
+    """Return a mean over all counted things, and its standard error; None for one line.
+
+    The error is that of lines drawn at random: what is counted within one depends on the rest.
+
+    Args:
+        sums: of each line, float [N].
+        counts: how many things each sum is of, [N]; lines without any are left out.
+    """
+    there = counts > 0
+    sums, counts = sums[there], counts[there]
+    mean = sums.sum() / counts.sum()
+    if len(counts) < 2:
+        return float(mean), None
+    spread = ((sums - mean * counts) ** 2).sum() * len(counts) / (len(counts) - 1)
+    return float(mean), float(np.sqrt(spread) / counts.sum())

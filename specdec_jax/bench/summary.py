@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from specdec_jax.bench.figures import COLOURS, GREY, STYLE, WIDTH, save
+from specdec_jax.bench.tables import markdown
 from specdec_jax.files import write_json, write_text
 
 KEYS = ("task", "shape", "temperature", "draft", "gamma", "batch")
@@ -60,25 +61,16 @@ def rows_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as a Markdown table."""
+    header = [name.replace("_", " ") for name in COLUMNS]
+    return markdown(header, ([_cell(n, row[n]) for n in COLUMNS] for row in rows)) + "\n"
 
-    def cell(name: str, value: Any) -> str:
-        if value is None:
-            return ""
-        if name == "c":
-            return f"{value:.3f}"
-        return (
-            f"{value:.2f}" if isinstance(value, float) and name != "temperature" else f"{value:g}"
-        )
 
-    def text(name: str, value: Any) -> str:
-        return value if isinstance(value, str) else cell(name, value)
-
-    lines = [
-        "| " + " | ".join(name.replace("_", " ") for name in COLUMNS) + " |",
-        "|" + "---|" * len(COLUMNS),
-    ]
-    lines += ["| " + " | ".join(text(n, row[n]) for n in COLUMNS) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+def _cell(name: str, value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if name == "temperature" or isinstance(value, int):
+        return f"{value:g}"
+    return f"{value:.3f}" if name == "c" else f"{value:.2f}"
 
 
 @mpl.rc_context(STYLE)

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from specdec_jax import theory
 from specdec_jax.bench.compare import sources
+from specdec_jax.bench.outputs import ratio
 from specdec_jax.bench.timing import StepCosts, step_costs
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.errors import SpecdecError
@@ -69,7 +70,7 @@ def tune(
             f"No guess was tested in {len(lines)} lines, whose outputs are of one token each: "
             "give longer ones."
         )
-    alpha = float(accepted.sum() / tested.sum())
+    alpha, alpha_se = ratio(accepted.sum(axis=1), tested.sum(axis=1))
     by_position = _shares(accepted.sum(axis=0), tested.sum(axis=0), alpha)
     costs: dict[int, StepCosts] = {}
 
@@ -96,7 +97,7 @@ def tune(
         "predicted_speedup": best["speedup"],
         "gamma_if_alike": int(alike),
         "alpha": alpha,
-        "alpha_se": _error(accepted.sum(axis=1), tested.sum(axis=1)),
+        "alpha_se": alpha_se,
         "alpha_by_position": by_position.tolist(),
         "tested_by_position": tested.sum(axis=0).astype(int).tolist(),
         "c": c,
@@ -143,16 +144,6 @@ def _count(
 def _shares(accepted: np.ndarray, tested: np.ndarray, otherwise: float) -> np.ndarray:
     """Return accepted / tested; `otherwise` where nothing was tested, and nothing depends on it."""
     return np.where(tested > 0, accepted / np.maximum(tested, 1), otherwise)
-
-
-def _error(accepted: np.ndarray, tested: np.ndarray) -> float | None:
-    """Return the standard error of alpha over lines, whose guesses depend on each other."""
-    there = tested > 0
-    if there.sum() < 2:
-        return None
-    alpha = accepted.sum() / tested.sum()
-    spread = ((accepted - alpha * tested)[there] ** 2).sum() * there.sum() / (there.sum() - 1)
-    return float(np.sqrt(spread) / tested.sum())
 
 
 def _c(costs: Mapping[int, StepCosts]) -> float:

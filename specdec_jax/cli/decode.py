@@ -178,7 +178,7 @@ def _decode(
     from tqdm import tqdm
 
     from specdec_jax import hosts
-    from specdec_jax.generate import Finish, generate
+    from specdec_jax.generate import Finish, generate, require_finite
 
     pair = pair_of(arguments, plain=plain)
     results = iter(
@@ -203,11 +203,7 @@ def _decode(
             tokens += sum(len(result.tokens) for result in part)
             bar.set_postfix_str(f"{tokens / (time.monotonic() - began):.0f} tokens/s", False)
             bar.update(len(part))
-    if bad:
-        raise SpecdecError(
-            f"{bad} of {len(lines)} lines ended because {Finish.NOT_FINITE}: "
-            "check the checkpoint's weights (specdec inspect), or its dtype."
-        )
+    require_finite(bad, len(lines))
 
 
 def _shown(arguments: argparse.Namespace, pair, settings, prefix: str, line) -> str:

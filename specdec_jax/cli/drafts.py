@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specdec_jax.cli.flags import OK, add, require_positive
+from specdec_jax.cli.flags import OK, add, require_positive, target_flag
 from specdec_jax.cli.inputs import DATA, public_name, read_columns, task_flag
 
 
@@ -13,7 +13,7 @@ def add_commands(commands) -> None:
     """Add the parsers of this module's commands."""
     summary = "Count n-grams of a target's outputs, or of references: a draft that costs nothing."
     flags = add(commands, "count", _run_count, summary)
-    flags.add_argument("--target", default="ende_target", help="path or shipped name of the target")
+    target_flag(flags)
     flags.add_argument("--input", type=Path, required=True, help=DATA)
     flags.add_argument(
         "--references",

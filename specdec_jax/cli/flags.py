@@ -21,9 +21,14 @@ def add(commands, name: str, command: Command, summary: str) -> argparse.Argumen
     return added
 
 
+def target_flag(flags: argparse.ArgumentParser) -> None:
+    """Add the flag that names the target."""
+    flags.add_argument("--target", default="ende_target", help="path or shipped name of the target")
+
+
 def model_flags(flags: argparse.ArgumentParser, shape: str | None = None) -> None:
     """Add the flags that name the models; `shape` is the default of --shape."""
-    flags.add_argument("--target", default="ende_target", help="path or shipped name of the target")
+    target_flag(flags)
     flags.add_argument(
         "--draft",
         default="ende_draft",

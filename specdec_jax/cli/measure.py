@@ -16,6 +16,7 @@ from specdec_jax.cli.flags import (
     read_json,
     require_positive,
     settings_of,
+    target_flag,
 )
 from specdec_jax.cli.inputs import DATA, public_name, read_columns, require_place, task_flag
 from specdec_jax.errors import SpecdecError
@@ -93,9 +94,7 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     lines, way = lines[: arguments.lines], settings_of(arguments, lenience=arguments.lenience)
     words = prefix(arguments.task)
     pair = pair_of(arguments)
-    results = list(compare.compare(pair, lines, way, prefix=words, repeats=arguments.repeats))
-    costs = compare.costs_for(pair, lines, way, prefix=words, repeats=2 * arguments.repeats + 1)
-    summary = compare.summarise(pair, results, way, costs)
+    results, summary = compare.measure(pair, lines, way, prefix=words, repeats=arguments.repeats)
     if way.lenience < 1:
         made = [line for result in results for line in result.speculative]
         distance = alphas.total_variation(pair, made, way, prefix=words)
@@ -182,7 +181,7 @@ def _alphas(commands) -> None:
     flags.add_argument("--batch_size", type=int, default=64, help="lines decoded together (64)")
     flags.add_argument("--seed", type=int, default=0, help="of lines and samples (0)")
     flags.add_argument("--out", type=Path, required=True, help="folder for alphas.json, alphas.md")
-    flags.add_argument("--target", default="ende_target", help="path or shipped name of the target")
+    target_flag(flags)
     task_flag(flags)
 
 

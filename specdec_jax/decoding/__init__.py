@@ -11,6 +11,7 @@ from specdec_jax.decoding.outcome import Counters as Counters
 from specdec_jax.decoding.outcome import Decoded as Decoded
 from specdec_jax.decoding.outcome import Finish as Finish
 from specdec_jax.decoding.outcome import Rounds as Rounds
+from specdec_jax.decoding.outcome import require_finite as require_finite
 from specdec_jax.decoding.randomness import Noise as Noise
 from specdec_jax.decoding.randomness import RowNoise as RowNoise
 from specdec_jax.decoding.request import Options as Options

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from specdec_jax.errors import SpecdecError
 from specdec_jax.sampling.types import Array, Float, Int
 
 
@@ -26,6 +27,23 @@ class Finish(enum.IntEnum):
             Finish.LENGTH: "the length limit was reached",
             Finish.NOT_FINITE: "the target's logits are not finite (NaN or infinite)",
         }[self]
+
+
+def require_finite(bad: int, lines: int) -> None:
+    """Refuse outputs of which some ended as `Finish.NOT_FINITE`.
+
+    Args:
+        bad: how many did.
+        lines: of how many.
+
+    Raises:
+        SpecdecError: when there are any.
+    """
+    if bad:
+        raise SpecdecError(
+            f"{bad} of {lines} lines ended because {Finish.NOT_FINITE}: "
+            "check the checkpoint's weights (specdec inspect), or its dtype."
+        )
 
 
 class Counters(NamedTuple):

@@ -8,6 +8,7 @@ state there, and those are small enough to keep.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from specdec_jax.decoding import Options, autoregressive, request
-from specdec_jax.sampling import sampling
+from specdec_jax.decoding import Options, autoregressive
 from specdec_jax.sampling.types import Array, Float
 from specdec_jax.t5.model import T5
 from specdec_jax.t5.network import Transformer
+from specdec_jax.training.batched import decoded
 from specdec_jax.training.examples import SHAPES, Batch, Shapes, group, pad
 from specdec_jax.training.objectives import shift_right
 
@@ -57,7 +58,8 @@ def target_outputs(
     """
     found: dict[int, Example] = {}
     groups = group(examples, shapes)
-    lengths = np.array([len(t) for _, t in examples])
+    sources = [source for source, _ in examples]
+    lengths = np.array([len(t) for _, t in examples], np.int64)
     most = max(length for _, length in shapes)
     key = jax.random.key(seed)
     bar = tqdm(total=len(examples), desc="target outputs", disable=not progress, mininterval=5)
@@ -67,25 +69,20 @@ def target_outputs(
             # Outputs are about as long as their references, and a batch ends with its longest.
             members = members[np.argsort(lengths[members], kind="stable")]
             room = min(length + length // 2 + 8, most)
-            options = Options(max_tokens=room, eos_id=eos_id)
-            for start in range(0, len(members), rows):
-                part = members[start : start + rows]
-                source = np.zeros((rows, width), np.int32)
-                limits = np.zeros(rows, np.int32)
+            batches = decoded(
+                functools.partial(autoregressive, target),
+                sources,
+                np.minimum(lengths + lengths // 2 + 8, room),
+                Options(max_tokens=room, eos_id=eos_id),
+                order=members,
+                rows=rows,
+                width=width,
+                key=jax.random.fold_in(key, number),
+                temperature=temperature,
+            )
+            for part, outputs in batches:
                 for row, index in enumerate(part):
-                    ids = examples[index][0]
-                    source[row, : len(ids)] = ids
-                    limits[row] = min(lengths[index] + lengths[index] // 2 + 8, room)
-                asked = request(
-                    rows,
-                    key=jax.random.fold_in(jax.random.fold_in(key, number), start),
-                    max_tokens=room,
-                    limits=limits,
-                    settings=sampling(rows, temperature=temperature),
-                )
-                decoded = jax.device_get(autoregressive(target, source, asked, options))
-                for row, index in enumerate(part):
-                    ids = decoded.tokens[row, : decoded.lengths[row]].tolist()
+                    ids = outputs.tokens[row, : outputs.lengths[row]].tolist()
                     if ids and ids[-1] == eos_id:
                         found[int(index)] = (examples[index][0], ids)
                 bar.update(len(part))

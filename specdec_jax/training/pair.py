@@ -21,7 +21,7 @@ import numpy as np
 
 from specdec_jax.errors import SpecdecError
 from specdec_jax.files import write_text
-from specdec_jax.t5 import T5, T5Config, t5
+from specdec_jax.t5 import T5, t5
 from specdec_jax.text import Vocabulary, prefix
 from specdec_jax.training import alignment, distil, recipe
 from specdec_jax.training.examples import Batch, Batches, encode_pairs, read_pairs
@@ -120,9 +120,7 @@ def _handed_on(params: Params) -> Params:
     return jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), params)
 
 
-def train_drafts(
-    run: Run, task: recipe.Task, target: T5, *, seed: int = 0, names: tuple[str, ...] | None = None
-) -> dict[str, T5]:
+def train_drafts(run: Run, task: recipe.Task, target: T5, *, seed: int = 0) -> dict[str, T5]:
     """Distil a task's drafts from its target.
 
     Args:
@@ -130,7 +128,6 @@ def train_drafts(
         task: what for.
         target: token-major.
         seed: of everything drawn.
-        names: of the drafts wanted; all of `recipe.DRAFTS` when left out.
 
     Returns:
         Drafts by name.
@@ -144,8 +141,7 @@ def train_drafts(
     readout = distil.readout(target)
     guide = run.guide(task, train, layer=0)
     found = {}
-    for number, name in enumerate(names or recipe.DRAFTS, 1):
-        config: T5Config = recipe.DRAFTS[name]
+    for number, (name, config) in enumerate(recipe.DRAFTS.items(), 1):
         params = fit(
             config,
             initial_parameters(config, seed + number),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 import sacrebleu
 from rouge_score import rouge_scorer
 
-from specdec_jax.decoding import Options, autoregressive, request
-from specdec_jax.sampling import sampling
+from specdec_jax.decoding import Options, autoregressive
 from specdec_jax.t5 import T5Config, t5
 from specdec_jax.text import Vocabulary
+from specdec_jax.training.batched import decoded
 
 Example = tuple[list[int], list[int]]
 Pair = tuple[str, str]
@@ -64,28 +65,24 @@ def scorer(
         pairs: (source, reference) texts.
         room: most tokens of an output.
     """
-    order = np.argsort([len(s) for s, _ in examples], kind="stable")
-    width = max(len(s) for s, _ in examples)
+    sources = [source for source, _ in examples]
+    lengths = np.array([len(source) for source in sources])
+    limits = [limit(source, room) for source in sources]
     options = Options(max_tokens=room, eos_id=vocabulary.eos_id)
 
     def of(params: Any) -> dict[str, float]:
-        model, outputs = t5(params, config), [""] * len(examples)
-        for start in range(0, len(order), ROWS):
-            part = order[start : start + ROWS]
-            source = np.zeros((ROWS, width), np.int32)
-            limits = np.zeros(ROWS, np.int32)
-            for row, i in enumerate(part):
-                ids, _ = examples[i]
-                source[row, : len(ids)] = ids
-                limits[row] = limit(ids, room)
-            asked = request(
-                ROWS,
-                key=jax.random.key(0),
-                max_tokens=room,
-                limits=limits,
-                settings=sampling(ROWS, temperature=0.0),
-            )
-            found = jax.device_get(autoregressive(model, source, asked, options))
+        outputs = [""] * len(examples)
+        batches = decoded(
+            functools.partial(autoregressive, t5(params, config)),
+            sources,
+            limits,
+            options,
+            order=np.argsort(lengths, kind="stable"),
+            rows=ROWS,
+            width=int(lengths.max()),
+            key=jax.random.key(0),
+        )
+        for part, found in batches:
             for row, i in enumerate(part):
                 outputs[i] = vocabulary.decode(found.tokens[row, : found.lengths[row]])
         return score(task, outputs, [reference for _, reference in pairs])

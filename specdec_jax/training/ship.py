@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,13 @@ import jax
 import numpy as np
 
 from specdec_jax.checkpoints import bundle
-from specdec_jax.decoding import Decoded, Options, request, speculative
+from specdec_jax.decoding import Options, speculative
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.files import write_text
-from specdec_jax.sampling import sampling
 from specdec_jax.t5 import T5, T5Config
 from specdec_jax.text import Vocabulary
 from specdec_jax.training import recipe
+from specdec_jax.training.batched import decoded
 from specdec_jax.training.cards import card
 from specdec_jax.training.distil import Example
 from specdec_jax.training.pair import Run
@@ -43,27 +44,19 @@ def decode(
         has a prefix that the target wrote).
     """
     outputs, accepted, tested = [""] * len(examples), 0, 0
-    options = Options(max_tokens=room, gamma=1, eos_id=vocabulary.eos_id)
-    order = np.argsort([len(t) for _, t in examples], kind="stable")
-    for start in range(0, len(order), ROWS):
-        part = order[start : start + ROWS]
-        source = np.zeros((ROWS, WIDTH), np.int32)
-        limits = np.zeros(ROWS, np.int32)
-        for row, i in enumerate(part):
-            ids, _ = examples[i]
-            ids = ids if len(ids) <= WIDTH else [*ids[: WIDTH - 1], vocabulary.eos_id]
-            source[row, : len(ids)] = ids
-            limits[row] = limit(ids, room)
-        asked = request(
-            ROWS,
-            key=jax.random.fold_in(jax.random.key(0), start),
-            max_tokens=room,
-            limits=limits,
-            settings=sampling(ROWS, temperature=temperature),
-        )
-        found: Decoded = jax.device_get(
-            speculative(target, ModelDraft(draft), source, asked, options)
-        )
+    sources = [source for source, _ in examples]
+    batches = decoded(
+        functools.partial(speculative, target, ModelDraft(draft)),
+        sources,
+        [limit(source[:WIDTH], room) for source in sources],
+        Options(max_tokens=room, gamma=1, eos_id=vocabulary.eos_id),
+        order=np.argsort([len(t) for _, t in examples], kind="stable"),
+        rows=ROWS,
+        width=WIDTH,
+        key=jax.random.key(0),
+        temperature=temperature,
+    )
+    for part, found in batches:
         accepted += int(found.counters.accepted.sum())
         tested += int(found.counters.tested.sum())
         for row, i in enumerate(part):
@@ -80,7 +73,8 @@ def ship(
         Each model's facts, by its name.
     """
     vocabulary, examples = run.vocabulary(), run.encode(task, "test")
-    references = [reference for _, reference in run.pairs(task, "test")]
+    pairs, train_pairs = run.pairs(task, "test"), len(run.pairs(task, "train"))
+    references = [reference for _, reference in pairs]
     facts: dict[str, dict[str, Any]] = {}
     greedy: list[str] = []
     for name, draft in drafts.items():
@@ -91,7 +85,8 @@ def ship(
             )
             alphas.append(round(alpha, 3))
         facts[f"{task.name}_{name}"] = {
-            **_facts(run, task, draft.config, [name], [recipe.DRAFT_RECIPES[name].steps]),
+            **_facts(run, task, name, draft.config, recipe.DRAFT_RECIPES[name].steps),
+            "train_pairs": train_pairs,
             "step_weights_over_target": round(
                 draft.config.decoder_step_weights / target.config.decoder_step_weights, 3
             ),
@@ -99,15 +94,15 @@ def ship(
             "alpha_temperature_1": alphas[0],
             "test_pairs": len(examples),
         }
-    stages = [f"target_{i}" for i in range(1, len(task.stages) + 1)]
+    steps = sum(stage.recipe.steps for stage in task.stages)
     facts[f"{task.name}_target"] = {
-        **_facts(run, task, target.config, stages, [s.recipe.steps for s in task.stages]),
+        **_facts(run, task, "target", target.config, steps),
+        "train_pairs": train_pairs,
         **score(task.corpus, greedy, references),
         "test_pairs": len(examples),
     }
     shown = np.random.default_rng(0).choice(len(examples), min(SHOWN, len(examples)), replace=False)
-    sources = [source for source, _ in run.pairs(task, "test")]
-    samples = [(sources[i], references[i], greedy[i]) for i in shown]
+    samples = [(*pairs[i], greedy[i]) for i in shown]
     for name, model in {"target": target, **drafts}.items():
         name = f"{task.name}_{name}"
         bundle.save(
@@ -117,20 +112,23 @@ def ship(
     return facts
 
 
-def _facts(
-    run: Run, task: recipe.Task, config: T5Config, folders: list[str], steps: list[int]
-) -> dict[str, Any]:
-    logs = [read_log(run.folder / task.name / folder / "log.jsonl") for folder in folders]
-    entries = [entry for log in logs for entry in log]
+def _facts(run: Run, task: recipe.Task, name: str, config: T5Config, steps: int) -> dict[str, Any]:
+    entries = [entry for path in _log_paths(run, task, name) for entry in read_log(path)]
     return {
         "task": task.corpus,
-        "train_pairs": len(run.pairs(task, "train")),
-        "steps": sum(steps),
+        "steps": steps,
         "tokens": sum(entry["tokens"] for entry in entries),
         "hours": round(sum(entry["seconds"] for entry in entries) / 3600, 2),
         "validation_nll": round(entries[-1]["nll"], 3),
         "decoder_step_weights": config.decoder_step_weights,
     }
+
+
+def _log_paths(run: Run, task: recipe.Task, name: str) -> list[Path]:
+    """Return the logs of a model, ``target`` or a draft: of each of its runs, in order."""
+    stages = [f"target_{number}" for number in range(1, len(task.stages) + 1)]
+    runs = stages if name == "target" else [name]
+    return [run.folder / task.name / part / "log.jsonl" for part in runs]
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -146,14 +144,11 @@ def keep_logs(run: Run, task: recipe.Task, folder: Path) -> dict[str, list[dict[
         The entries by model, runs that follow each other joined.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    runs = {"target": [f"target_{i}" for i in range(1, len(task.stages) + 1)]}
-    runs |= {name: [name] for name in recipe.DRAFTS}
     logs: dict[str, list[dict[str, Any]]] = {}
-    for name, folders in runs.items():
-        paths = [run.folder / task.name / part / "log.jsonl" for part in folders]
+    for name in ("target", *recipe.DRAFTS):
         found = [
             {"run": path.parent.name, **entry}
-            for path in paths
+            for path in _log_paths(run, task, name)
             if path.is_file()
             for entry in read_log(path)
         ]

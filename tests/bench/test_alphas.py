@@ -11,8 +11,14 @@ import toys
 from specdec_jax import text, theory
 from specdec_jax.bench import alphas as module
 from specdec_jax.bench import demo
-from specdec_jax.bench.alphas import alphas, model_logits, proposed_logits, total_variation
-from specdec_jax.bench.outputs import outputs
+from specdec_jax.bench.alphas import alphas, total_variation
+from specdec_jax.bench.judge import (
+    judge_argmax,
+    judge_rejection,
+    model_logits,
+    proposed_logits,
+)
+from specdec_jax.bench.outputs import outputs, ratio
 from specdec_jax.decoding import Finish, Options, request, speculative
 from specdec_jax.drafts import LookupDraft, ModelDraft, NGramDraft
 from specdec_jax.errors import SpecdecError
@@ -205,11 +211,11 @@ def test_a_guess_does_not_see_what_comes():
 
 
 def test_errors_are_those_of_lines():
-    mean, error = module._ratio(np.array([1.0, 3.0, 0.0]), np.array([2.0, 4.0, 0.0]))
+    mean, error = ratio(np.array([1.0, 3.0, 0.0]), np.array([2.0, 4.0, 0.0]))
     assert mean == pytest.approx(4 / 6)
     # Residuals 1 - 4/3 and 3 - 8/3.
     assert error == pytest.approx(np.sqrt(2 * (2 / 9)) / 6)
-    assert module._ratio(np.array([1.0]), np.array([2.0])) == (0.5, None)
+    assert ratio(np.array([1.0]), np.array([2.0])) == (0.5, None)
 
 
 def test_too_few_lines_are_told(pair):
@@ -284,7 +290,7 @@ def test_the_loop_accepts_what_the_passes_say():
     way = Settings(gamma=3, max_tokens=32, batch_size=8, record=True)
     (batch,) = outputs(pair, lines, way, prefix=words, progress=False)
     surprise, spread, tested_in_all = 0.0, 0.0, 0
-    for temperature, judge in ((0.0, module.judge_argmax), (1.0, module.judge_rejection)):
+    for temperature, judge in ((0.0, judge_argmax), (1.0, judge_rejection)):
         here = dataclasses.replace(way, temperature=temperature)
         decoded = decode(
             pair, batch.source, here, numbers=batch.lines, limits=np.full(8, way.max_tokens)

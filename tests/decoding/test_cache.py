@@ -16,6 +16,8 @@ from specdec_jax.t5.config import T5Config
 from specdec_jax.t5.model import t5
 from specdec_jax.t5.network import Transformer
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 CONFIG = T5Config(
     vocab_size=48,
     emb_dim=32,
@@ -33,14 +35,6 @@ SOURCES = np.array([7, 7, 5, 2, 1, 6])
 ATOL = 1e-5
 """Blocks of different sizes add in different orders: float32 sums of up to 64 terms of size 1, each
 rounded by 6e-8, through two layers; measured 1e-6. A wrong token moves entries by 1e-1."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fast_compilation():
-    """Half of these tests' time would go into optimising programs that run for milliseconds."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @functools.cache

@@ -8,12 +8,8 @@ if importlib.util.find_spec("t5x") is None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
+def quick_compilation(fast_compilation):
     """Tiny models are decoded in less time than XLA needs to optimize their programs."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(autouse=True)

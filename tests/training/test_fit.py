@@ -19,6 +19,8 @@ from specdec_jax.training.fit import Guide, Recipe, evaluate, fit, loss_of
 from specdec_jax.training.initial import LOCAL, initial_parameters
 from specdec_jax.training.objectives import cross_entropy, distance, shift_right
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 V = 12
 CONFIG = T5Config(
     vocab_size=V,
@@ -55,14 +57,6 @@ def train(folder, *, stream=stream, recipe=RECIPE, params=None, **kwargs):
 def start(seed=0):
     """Initial parameters, made once: nobody may write into them."""
     return initial_parameters(CONFIG, seed)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fast_compilation():
-    """Half of these tests' time would go into optimising programs that run for milliseconds."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def log_of(folder):

@@ -11,6 +11,8 @@ import pytest
 from specdec_jax import checkpoints
 from specdec_jax.training import pair, recipe, ship
 
+pytestmark = pytest.mark.usefixtures("fast_compilation")
+
 DATA = Path(__file__).parents[1] / "data" / "ende_200.tsv"
 TINY = dataclasses.replace(
     recipe.TARGET,
@@ -24,14 +26,6 @@ TINY = dataclasses.replace(
 )
 SHAPES = ((64, 64),)
 COUNTS = {"train": 48, "validation": 6, "test": 6}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fast_compilation():
-    """Most of these tests' time would go into optimising programs that run for milliseconds."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
