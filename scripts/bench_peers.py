@@ -16,7 +16,14 @@ from pathlib import Path
 import ctranslate2
 import numpy as np
 import torch
-import transformers
+
+# By name: PyTorch's compiler has to be loaded before T5X's TensorFlow is, and crashes after it.
+from transformers import (
+    AutoTokenizer,
+    LogitsProcessor,
+    LogitsProcessorList,
+    T5ForConditionalGeneration,
+)
 
 from specdec_jax import checkpoints
 from specdec_jax.checkpoints import bundle
@@ -35,7 +42,7 @@ def hugging_face(folder: Path, model: T5, vocabulary: Path) -> Path:
     return theirs
 
 
-class Used(transformers.LogitsProcessor):
+class Used(LogitsProcessor):
     """Hides the ids beyond the vocabulary: padding of the embedding, whose logits are 0."""
 
     def __init__(self, size: int):
@@ -49,7 +56,7 @@ class Used(transformers.LogitsProcessor):
 
 def torch_ways(target: Path, draft: Path, used: int, settings) -> dict[str, side_by_side.Decoder]:
     """Return `generate` of Hugging Face, plain and, for one row at a time, assisted."""
-    load = transformers.T5ForConditionalGeneration.from_pretrained
+    load = T5ForConditionalGeneration.from_pretrained
     model, assistant = load(target).eval(), load(draft).eval()
     assistant.generation_config.num_assistant_tokens = settings.gamma
     assistant.generation_config.num_assistant_tokens_schedule = "constant"
@@ -59,7 +66,7 @@ def torch_ways(target: Path, draft: Path, used: int, settings) -> dict[str, side
         "do_sample": settings.temperature > 0,
         "top_k": 0,
         "num_beams": 1,
-        "logits_processor": transformers.LogitsProcessorList([Used(used)]),
+        "logits_processor": LogitsProcessorList([Used(used)]),
     }
     if settings.temperature:
         options["temperature"] = settings.temperature
@@ -83,7 +90,7 @@ def ctranslate2_way(folder: Path, settings) -> side_by_side.Decoder:
     translator = ctranslate2.Translator(
         str(out), compute_type="float32", intra_threads=os.cpu_count() or 1
     )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def translate(batch: np.ndarray):
         found = translator.translate_batch(
@@ -110,6 +117,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as work:
 
         def others(target: T5, settings):
+            if target.config.num_decoder_layers > target.config.num_encoder_layers:
+                raise SpecdecError(
+                    "transformers lays out a cache for as many layers as the encoder has, and this "
+                    "target's decoder has more: give --shape base or large."
+                )
             kept = checkpoints.load(flags.draft)
             vocabulary = kept.vocabulary_path
             assert vocabulary is not None
