@@ -177,13 +177,25 @@ def decode(
             others: the same law, and with the coupled rule or greedy the same tokens.)
         limits: [B], most tokens of each line; 0 for rows that only fill the batch.
     """
+    function, arguments = program(pair, source, settings, numbers=numbers, limits=limits)
+    decoded = function(*arguments)
+    return decoded if pair.mesh is None else _gathered(decoded, len(source), pair.mesh)
+
+
+def program(
+    pair: Pair, source: np.ndarray, settings: Settings, *, numbers: np.ndarray, limits: np.ndarray
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return the jitted function that decodes a batch, and its arguments; see `decode`.
+
+    Raises:
+        SpecdecError: for guesses without a draft.
+    """
     if settings.gamma and pair.draft is None:
         raise SpecdecError(f"gamma is {settings.gamma}, but there is no draft: name one, or set 0.")
     options = settings.options(pair.vocabulary.eos_id)
-    rows = len(source)
     if pair.mesh is not None:
         # Rows that have nothing to do, until the mesh divides them.
-        extra = (0, -rows % pair.mesh.shape["data"])
+        extra = (0, -len(source) % pair.mesh.shape["data"])
         source, numbers, limits = (
             np.pad(source, (extra, (0, 0))),
             np.pad(numbers, extra),
@@ -205,11 +217,8 @@ def decode(
     # Costs are the whole batch's, and not split with its rows.
     asked = asked._replace(pace=settings.pace())
     if settings.gamma:
-        assert pair.draft is not None
-        decoded = speculative(pair.target, pair.draft, tokens, asked, options)
-    else:
-        decoded = autoregressive(pair.target, tokens, asked, options)
-    return decoded if pair.mesh is None else _gathered(decoded, rows, pair.mesh)
+        return speculative, (pair.target, pair.draft, tokens, asked, options)
+    return autoregressive, (pair.target, tokens, asked, options)
 
 
 @functools.partial(jax.jit, static_argnames=("rows", "mesh"))

@@ -38,6 +38,8 @@ ARROWS = {
     },
     "t5x_plugin": {
         *("t5", "drafts", "decoding", "checkpoints", "sampling"),
+        # To start one of T5X's programs on several hosts.
+        "hosts",
         # To time T5X's own loop beside ours.
         *("bench", "generate", "files", "text", "errors"),
     },

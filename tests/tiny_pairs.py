@@ -25,16 +25,16 @@ CONFIG = T5Config(
 VOCABULARY = 259
 
 
-def tiny_t5(shake=0.0) -> T5:
+def tiny_t5(shake=0.0, config=CONFIG) -> T5:
     """The target, or with `shake` a draft of it."""
     rng, other = np.random.default_rng(0), np.random.default_rng(1)
     leaves = {}
-    for name, shape in tree.shapes(CONFIG).items():
+    for name, shape in tree.shapes(config).items():
         leaf = rng.normal(size=shape) + shake * other.normal(size=shape)
         if name.endswith("kernel"):
             leaf = leaf / np.sqrt(shape[0])
         leaves[name] = jnp.asarray(leaf, jnp.float32)
-    return t5(tree.nest(leaves), CONFIG, VOCABULARY)
+    return t5(tree.nest(leaves), config, VOCABULARY)
 
 
 def save_pair(folder) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from specdec_jax.bench.memory import Memory, memory_of
 from specdec_jax.decoding import LanguageModel, Options, autoregressive, request, speculative
 from specdec_jax.drafts import ModelDraft
 from specdec_jax.sampling.types import Array, Float, Int
@@ -48,21 +49,6 @@ class Decode:
     batch: int = 1
     source_length: int = 512
     automatic_layouts: bool = True
-
-
-class Memory(NamedTuple):
-    """Bytes of one chip's HBM."""
-
-    arguments: int
-    """Parameters, source, request."""
-    outputs: int
-    aliased: int
-    """Of the outputs, what takes an argument's place."""
-    temporaries: int
-    """Caches of the loop and activations."""
-    code: int
-    peak: int
-    """The most in use at a time, arguments and code included."""
 
 
 class Program(NamedTuple):
@@ -174,21 +160,6 @@ def compiled_or_refused(compile: Callable[[], jax.stages.Compiled]) -> Program |
     text, found = compiled.as_text(), compiled.memory_analysis()
     assert text is not None
     return Program(text, memory_of(found))
-
-
-def memory_of(found: Any) -> Memory:
-    """Return what `jax.stages.Compiled.memory_analysis` says of one chip."""
-    live = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-    # Some back ends know no peak; then all at once is the bound.
-    peak = found.peak_memory_in_bytes or live + found.temp_size_in_bytes
-    return Memory(
-        arguments=found.argument_size_in_bytes,
-        outputs=found.output_size_in_bytes,
-        aliased=found.alias_size_in_bytes,
-        temporaries=found.temp_size_in_bytes,
-        code=found.generated_code_size_in_bytes,
-        peak=peak + found.generated_code_size_in_bytes,
-    )
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

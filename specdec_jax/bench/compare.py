@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from specdec_jax import text, theory
+from specdec_jax.bench import memory
 from specdec_jax.bench.timing import Spread, StepCosts, encoders, in_turns, step_costs
 from specdec_jax.errors import SpecdecError
 from specdec_jax.generate import Line, Pair, Settings, decode, unpack
@@ -27,6 +28,10 @@ class LineResult:
     seconds_target_encoder: list[float]
     """Of the target's encoder alone, which both ways run."""
     seconds_draft_encoder: list[float]
+    tested: list[int]
+    """Guesses that the target looked at, by their place in a round [gamma]."""
+    accepted: list[int]
+    """Of those, the accepted ones."""
 
 
 def sources(pair: Pair, lines: Sequence[str], prefix: str, size: int) -> list[np.ndarray]:
@@ -100,7 +105,13 @@ def compare(
             seconds_speculative=timed["speculative"],
             seconds_target_encoder=timed["target_encoder"],
             seconds_draft_encoder=timed.get("draft_encoder", [0.0]),
+            tested=_over_rows(decoded["speculative"].counters.tested),
+            accepted=_over_rows(decoded["speculative"].counters.accepted),
         )
+
+
+def _over_rows(counts: Any) -> list[int]:
+    return np.asarray(counts).sum(0).tolist()
 
 
 def summarise(
@@ -108,11 +119,13 @@ def summarise(
 ) -> dict[str, Any]:
     """Put a comparison into one record.
 
-    `speedup` is that of whole decodes. `predicted_speedup` is E[tokens] / (gamma c + v) with the
-    measured tokens per target run, which is Theorem 3.8 of arXiv:2211.17192 where v = 1. Like the
-    theorem it leaves out the encoders, and so does `speedup_decoding`: the time of each model's
-    encoder, measured beside, is taken off. Where noise has made a cost negative, as a busy machine
-    does to small models, a prediction or speedup is None.
+    `speedup` is that of whole decodes; `speedup_by_repeat` says how much it differs from one repeat
+    to the next, `speedup_by_batch` from one batch of lines to the next. `predicted_speedup` is
+    E[tokens] / (gamma c + v) with the measured tokens per target run, which is Theorem 3.8 of
+    arXiv:2211.17192 where v = 1. Like the theorem it leaves out the encoders, and so does
+    `speedup_decoding`: the time of each model's encoder, measured beside, is taken off. Where noise
+    has made a cost negative, as a busy machine does to small models, a prediction or speedup is
+    None.
     """
     spec = [line for result in results for line in result.speculative]
     plain = [line for result in results for line in result.plain]
@@ -128,6 +141,19 @@ def summarise(
     decoding_plain = seconds_plain - target_encoder
     decoding_spec = seconds_spec - target_encoder - draft_encoder
     ratios = [float(np.median(r.seconds_plain) / np.median(r.seconds_speculative)) for r in results]
+    by_repeat = [
+        sum(r.seconds_plain[turn] for r in results)
+        / sum(r.seconds_speculative[turn] for r in results)
+        for turn in range(min(len(r.seconds_plain) for r in results))
+    ]
+    by_place = [
+        a / t if t else None
+        for a, t in zip(
+            np.sum([r.accepted for r in results], 0).tolist(),
+            np.sum([r.tested for r in results], 0).tolist(),
+            strict=True,
+        )
+    ]
     gamma = settings.gamma
     # A batch ends with its slowest row, so its rounds are those of that row.
     rounds = sum(max(line.target_runs for line in r.speculative) for r in results)
@@ -143,6 +169,7 @@ def summarise(
         "lenience": settings.lenience,
         "lossy": settings.lenience < 1,
         "alpha": accepted / tested if tested else None,
+        "alpha_by_position": by_place,
         "tokens_per_run": tokens / runs,
         "c": costs.c,
         "v": costs.v,
@@ -154,6 +181,7 @@ def summarise(
             decoding_plain / decoding_spec if min(decoding_plain, decoding_spec) > 0 else None
         ),
         "speedup_by_batch": dataclasses.asdict(Spread.of(ratios)),
+        "speedup_by_repeat": dataclasses.asdict(Spread.of(by_repeat)),
         "predicted_speedup": _predict(steps / rounds, gamma, costs),
         "step_seconds": {
             name: dataclasses.asdict(getattr(costs, name))
@@ -181,18 +209,27 @@ def measure(
     progress: bool = True,
 ) -> tuple[list[LineResult], dict[str, Any]]:
     """Decode all lines both ways, time the steps, and return the results with their record."""
+    first = _first(pair, lines, settings, prefix)
+    programs = {
+        "plain": memory.compiled(pair, first, dataclasses.replace(settings, gamma=0)),
+        "speculative": memory.compiled(pair, first, settings),
+    }
     results = list(
         compare(pair, lines, settings, prefix=prefix, repeats=repeats, progress=progress)
     )
     costs = costs_for(pair, lines, settings, prefix=prefix, repeats=2 * repeats + 1)
-    return results, summarise(pair, results, settings, costs)
+    return results, {**summarise(pair, results, settings, costs), "programs": programs}
 
 
 def costs_for(
     pair: Pair, lines: Sequence[str], settings: Settings, *, prefix: str, repeats: int
 ) -> StepCosts:
     """Measure `step_costs` on the first batch of the lines."""
-    encoded = sources(pair, lines[: settings.batch_size], prefix, settings.batch_size)[0]
+    encoded = _first(pair, lines, settings, prefix)
     return step_costs(
         pair, encoded, gamma=settings.gamma, temperature=settings.temperature, repeats=repeats
     )
+
+
+def _first(pair: Pair, lines: Sequence[str], settings: Settings, prefix: str) -> np.ndarray:
+    return sources(pair, lines[: settings.batch_size], prefix, settings.batch_size)[0]

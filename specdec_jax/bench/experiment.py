@@ -32,6 +32,7 @@ class Case:
         temperature: of both models.
         gamma: guesses of a round.
         batch: lines decoded together.
+        rule: how guesses are verified.
         lines: how many.
         repeats: decodes of each batch, each way.
         max_tokens: of an output.
@@ -45,6 +46,7 @@ class Case:
     temperature: float = 0.0
     gamma: int = 7
     batch: int = 1
+    rule: str = "rejection"
     lines: int = 24
     repeats: int = 3
     max_tokens: int = 64
@@ -54,7 +56,8 @@ class Case:
     def name(self) -> str:
         """The record's name: what sets a case apart from others of a file."""
         draft = Path(self.draft).name
-        return f"{self.task}_{self.shape}_t{self.temperature:g}_{draft}_g{self.gamma}_b{self.batch}"
+        name = f"{self.task}_{self.shape}_t{self.temperature:g}_{draft}_g{self.gamma}_b{self.batch}"
+        return name if self.rule == "rejection" else f"{name}_{self.rule}"
 
 
 FIELDS = {field.name: type(field.default) for field in dataclasses.fields(Case)}
@@ -140,6 +143,7 @@ def measure(pair: Pair, case: Case, *, progress: bool = True) -> dict[str, Any]:
         gamma=case.gamma,
         temperature=case.temperature,
         batch_size=case.batch,
+        rule=case.rule,
         max_tokens=case.max_tokens,
         seed=case.seed,
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -43,7 +46,10 @@ def step_times(
 
     Returns:
         `milliseconds[layout][N]` (a `Spread`'s fields), `v[layout][N]` (medians over that of one
-        token), and `one_token_feature_over_token`, the ratio of the layouts at one token.
+        token), `one_token_feature_over_token`, the ratio of the layouts at one token,
+        `weight_bytes_read` by a call, `bandwidth` (see `read_bandwidth`), and
+        `share_of_bandwidth[layout]`, the time in which the weights could be read over that of a
+        one-token call: 1 is the limit.
     """
     plain = random_model(shape, seed=seed)
     models = {"token_major": plain, "feature_major": prepare(plain, platform="cpu")}
@@ -81,7 +87,32 @@ def step_times(
         "one_token_feature_over_token": medians["feature_major"][str(widths[0])]
         / medians["token_major"][str(widths[0])],
         "weight_bytes_read": 4 * plain.config.decoder_step_weights,
+        "bandwidth": (bandwidth := read_bandwidth()),
+        # Of the time that one token takes, what reading the weights would take at the least.
+        "share_of_bandwidth": {
+            layout: 4e3 * plain.config.decoder_step_weights / bandwidth / each[str(widths[0])]
+            for layout, each in medians.items()
+        },
     }
+
+
+def read_bandwidth(size: int = 1 << 30, *, repeats: int = 7) -> float:
+    """Return how many bytes a second all cores together read from memory, the best of several.
+
+    Args:
+        size: bytes; many times what caches hold.
+        repeats: readings.
+    """
+    cores = os.cpu_count() or 1
+    parts = np.array_split(np.ones(size // 4, np.float32), cores)
+    took = []
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(repeats):
+            began = time.perf_counter()
+            # A product with itself reads each number once, and lets other threads run meanwhile.
+            list(pool.map(lambda part: np.dot(part, part), parts))
+            took.append(time.perf_counter() - began)
+    return size / min(took)
 
 
 @functools.partial(jax.jit, static_argnames="length")

@@ -27,6 +27,7 @@ COLUMNS = (
     *("plain_over_t5x", "speculative_over_t5x", "speculative_over_hf_assisted"),
 )
 MEASURES = "summary.json"
+RULE = "rejection"
 
 
 def rows_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -37,7 +38,8 @@ def rows_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for record in records:
-        if any(key not in record for key in KEYS):
+        # The rows are of one rule; another one's records stand for themselves.
+        if any(key not in record for key in KEYS) or record.get("rule", RULE) != RULE:
             continue
         row = rows.setdefault(tuple(record[key] for key in KEYS), dict.fromkeys(COLUMNS))
         row |= {key: record[key] for key in KEYS}

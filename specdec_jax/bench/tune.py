@@ -10,6 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from specdec_jax import theory
+from specdec_jax.bench.adapting import adapting
 from specdec_jax.bench.compare import sources
 from specdec_jax.bench.outputs import ratio
 from specdec_jax.bench.timing import StepCosts, step_costs
@@ -51,7 +52,8 @@ def tune(
         A JSON object: `gamma` (the best, 0 where plain decoding is), `speculate`,
         `predicted_speedup`, `gamma_if_alike` (by `theory.optimal_gamma`, from alpha alone),
         `alpha` with `alpha_se` (over lines), `alpha_by_position`, `tested_by_position`, `c`, `v`
-        (tokens of a call -> target steps), `rows` (`gamma`, `tokens` for each target run, `v`,
+        (tokens of a call -> target steps), `adapting` (what choosing gamma before each round
+        gains, see `bench.adapting`), `rows` (`gamma`, `tokens` for each target run, `v`,
         `timed`, `speedup`), `step_seconds`, the settings and the models' sizes. Like Theorem 3.8
         the speedups leave out the encoders.
 
@@ -90,6 +92,17 @@ def tune(
     while (best := _best(rows := _rows(by_position, costs)))["gamma"] and not best["timed"]:
         time(best["gamma"])
     c, v = _c(costs), {gamma + 1: costs[gamma].v for gamma in sorted(costs)}
+    found = adapting(
+        pair,
+        encoded,
+        settings,
+        gamma=best["gamma"],
+        c=c,
+        v=v,
+        lines=len(lines),
+        repeats=repeats,
+        progress=progress,
+    )
     alike = theory.optimal_gamma(alpha, c=c, v=theory.verify_cost(v), max_gamma=max(costs))
     return {
         "gamma": best["gamma"],
@@ -102,6 +115,7 @@ def tune(
         "tested_by_position": tested.sum(axis=0).astype(int).tolist(),
         "c": c,
         "v": {str(tokens): cost for tokens, cost in v.items()},
+        "adapting": found,
         "rows": rows,
         "step_seconds": {
             str(gamma): {
@@ -203,6 +217,13 @@ def render(record: Mapping[str, Any]) -> str:
         )
     else:
         lines.append("Do not speculate: no gamma is expected to be faster than plain decoding.")
+    found = record["adapting"]
+    ratio = found["adaptive_over_fixed"]
+    lines.append(
+        f"Choosing among {', '.join(map(str, found['gammas']))} before each round (--adaptive) "
+        f"is {ratio['median']:.2f} times as fast as always {found['gamma']} (quartiles "
+        f"{ratio['low']:.2f} to {ratio['high']:.2f} of {ratio['count']})."
+    )
     return "\n".join(lines)
 
 

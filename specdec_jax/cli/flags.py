@@ -107,6 +107,8 @@ def settings_of(arguments: argparse.Namespace, **changes):
 
 def _adaptive(path: Path, gamma: int) -> dict[str, Any]:
     """Return the settings that choose gamma by a record's costs."""
+    from specdec_jax.bench.adapting import choices
+
     record = read_json(path)
     c, v = (record.get(name) if isinstance(record, dict) else None for name in ("c", "v"))
     if isinstance(v, int | float) and isinstance(record.get("gamma"), int):
@@ -116,9 +118,8 @@ def _adaptive(path: Path, gamma: int) -> dict[str, Any]:
             f"{path} does not say what a round costs (c, and v of known lengths): give a record "
             "of `specdec tune` or `specdec bench`."
         )
-    gammas = (*(each for each in (0, 1, 3, 7) if each < gamma), gamma)
     v = {int(tokens): float(cost) for tokens, cost in v.items()}
-    return {"gammas": gammas, "c": float(c), "v": v}
+    return {"gammas": choices(gamma), "c": float(c), "v": v}
 
 
 def pair_of(arguments: argparse.Namespace, *, plain: bool = False):

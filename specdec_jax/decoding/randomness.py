@@ -7,7 +7,7 @@ line of text gives the same output in a batch of one and of a hundred.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
@@ -33,7 +33,9 @@ class Noise(Protocol):
 class RowNoise:
     """The default noise: from the row's key and the slot."""
 
-    keys: Key[Array, " B"]
+    keys: Any
+    """Key[Array, " B"]. Any, since JAX also keeps descriptions of arrays in such trees, as in what
+    `lower` returns."""
 
     def gumbel(self, slot: Int[Array, "B N"], vocab_size: int) -> Float[Array, "B N V"]:
         """Return the noise for the tokens of these slots."""

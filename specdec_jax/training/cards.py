@@ -79,7 +79,12 @@ def card(
         + (
             "Alphas are in the cards of its drafts."
             if is_target
-            else "Distilled from the target (forward KL, plus half the cross-entropy) on the "
+            else (
+                "It began as a part of the target (`training/initial.py`). "
+                if name.removeprefix(f"{task.name}_") in recipe.INHERITED
+                else ""
+            )
+            + "Distilled from the target (forward KL, plus half the cross-entropy) on the "
             "target's own outputs, greedy and drawn at temperature 1. Alpha is the rate of "
             "accepted guesses on prefixes that the target wrote."
         ),

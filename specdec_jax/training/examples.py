@@ -164,6 +164,14 @@ def group(
     return np.where(fits.any(1), fits.argmax(1), len(shapes))
 
 
+def held(
+    examples: Sequence[tuple[list[int], list[int]]], shapes: Shapes = SHAPES
+) -> list[tuple[list[int], list[int]]]:
+    """Return the examples that a shape holds."""
+    which = group(examples, shapes)
+    return [example for example, i in zip(examples, which, strict=True) if i < len(shapes)]
+
+
 def pad(examples: Sequence[tuple[list[int], list[int]]], shape: tuple[int, int]) -> Batch:
     """Lay examples out as one batch of a padded (source, target) shape."""
     source = np.zeros((len(examples), shape[0]), np.int32)

@@ -21,12 +21,12 @@ import numpy as np
 
 from specdec_jax.errors import SpecdecError
 from specdec_jax.files import write_text
-from specdec_jax.t5 import T5, t5
+from specdec_jax.t5 import T5, T5Config, t5
 from specdec_jax.text import Vocabulary, prefix
 from specdec_jax.training import alignment, distil, recipe
 from specdec_jax.training.examples import Batch, Batches, encode_pairs, read_pairs
 from specdec_jax.training.fit import Guide, Params, fit
-from specdec_jax.training.initial import initial_parameters
+from specdec_jax.training.initial import inherited_parameters, initial_parameters
 from specdec_jax.training.scores import scorer
 
 SCORED = 192
@@ -87,7 +87,7 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
         params = initial_parameters(recipe.TARGET, seed)
     train, heldout = (run.encode(task, split) for split in ("train", "validation"))
     guide = run.guide(task, train, recipe.TARGET_GUIDED_LAYER)
-    validation = _batches(heldout, task)
+    validation = batches_of(heldout, task)
     fits = [i for i, (s, t) in enumerate(heldout) if len(s) <= 128 and len(t) <= 64][:SCORED]
     texts = run.pairs(task, "validation")
     score = scorer(
@@ -133,10 +133,8 @@ def train_drafts(run: Run, task: recipe.Task, target: T5, *, seed: int = 0) -> d
         Drafts by name.
     """
     train, heldout = (run.encode(task, split) for split in ("train", "validation"))
-    greedy = _kept_outputs(run, task, target, train, 0.0, seed)
-    drawn = _kept_outputs(run, task, target, train, 1.0, seed + 1)
     validation = distil.target_outputs(target, heldout, shapes=task.shapes, progress=run.progress)
-    learnt = greedy + drawn
+    learnt = own_texts(run, task, target, train, seed)
     seen = distil.states(target, learnt, shapes=task.shapes, progress=run.progress)
     readout = distil.readout(target)
     guide = run.guide(task, train, layer=0)
@@ -144,11 +142,11 @@ def train_drafts(run: Run, task: recipe.Task, target: T5, *, seed: int = 0) -> d
     for number, (name, config) in enumerate(recipe.DRAFTS.items(), 1):
         params = fit(
             config,
-            initial_parameters(config, seed + number),
+            start(name, config, target, seed + number),
             Batches(learnt, seed=seed + number, shapes=task.shapes, states=seen),
             dataclasses.replace(recipe.DRAFT_RECIPES[name], seed=seed + number),
             run.folder / task.name / name,
-            validation=_batches(validation, task),
+            validation=batches_of(validation, task),
             readout=readout,
             guide=guide,
             progress=run.progress,
@@ -157,9 +155,28 @@ def train_drafts(run: Run, task: recipe.Task, target: T5, *, seed: int = 0) -> d
     return found
 
 
-def _batches(examples: list[distil.Example], task: recipe.Task) -> list[Batch]:
+def start(name: str, config: T5Config, target: T5, seed: int) -> Params:
+    """Return the parameters that a draft begins with: a part of its target's, or random ones."""
+    if name in recipe.INHERITED:
+        return inherited_parameters(target, config, layer=recipe.INHERITED[name])
+    return initial_parameters(config, seed)
+
+
+def batches_of(examples: list[distil.Example], task: recipe.Task) -> list[Batch]:
+    """Return held-out examples in batches, each once."""
     batches = Batches(examples, tokens=4096, shapes=task.shapes)
     return [batches(step) for step in range(batches.per_epoch)]
+
+
+def own_texts(
+    run: Run, task: recipe.Task, target: T5, train: list[distil.Example], seed: int
+) -> list[distil.Example]:
+    """Return training sources with the target's outputs, greedy and drawn; made if missing."""
+    return [
+        example
+        for number, temperature in enumerate((0.0, 1.0))
+        for example in _kept_outputs(run, task, target, train, temperature, seed + number)
+    ]
 
 
 def _kept_outputs(

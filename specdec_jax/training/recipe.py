@@ -42,17 +42,20 @@ def _draft(d: int, heads: int, mlp: int) -> T5Config:
 
 DRAFTS = {
     "draft": _draft(64, heads=4, mlp=128),
-    "draft_large": _draft(128, heads=4, mlp=256),
+    "draft_large": _draft(128, heads=4, mlp=384),
     "draft_small": _draft(16, heads=2, mlp=256),
 }
 """1/10, 1/4 and 1/40 of the weights that a step of the target reads."""
 
+INHERITED = {"draft_large": 3}
+"""Drafts that begin as a part of their target, and the decoder layer of it that they get."""
+
 DRAFT_RECIPES = {
-    "draft": Recipe(steps=6000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000),
-    "draft_large": Recipe(steps=2500, rate=2e-3, warmup=200, hard=0.5, evaluate_every=500),
-    "draft_small": Recipe(steps=3000, rate=5e-3, warmup=200, hard=0.5, evaluate_every=500),
+    "draft": Recipe(steps=12000, rate=3e-3, warmup=200, hard=0.5, evaluate_every=1000),
+    "draft_large": Recipe(steps=12000, rate=2e-3, warmup=200, hard=0.5, evaluate_every=1000),
+    "draft_small": Recipe(steps=6000, rate=5e-3, warmup=200, hard=0.5, evaluate_every=500),
 }
-SOURCES = 12_000
+SOURCES = 30_000
 """Training sources that the target answers greedily, and as many, drawn anew, by sampling."""
 
 

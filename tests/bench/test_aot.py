@@ -11,6 +11,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from specdec_jax.aot import analysis, hlo, program, report, roofline, sweep, topology
 from specdec_jax.bench import devices
+from specdec_jax.bench.memory import memory_of
 from specdec_jax.decoding import Options
 from specdec_jax.errors import SpecdecError
 from specdec_jax.t5 import T5Config, preset
@@ -94,7 +95,7 @@ def donated_step(mesh):
 
     jitted = jax.jit(step, donate_argnums=0, in_shardings=(where, laid, None, None, None))
     lowered = jitted.lower(state.cache, model, state, block, position)
-    return program.memory_of(lowered.compile().memory_analysis())
+    return memory_of(lowered.compile().memory_analysis())
 
 
 @pytest.mark.parametrize("name", ["xxl", "t5_1_0_base"])
@@ -228,7 +229,10 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch, records):
     monkeypatch.setattr(sweep, "run", lambda case, say: done.append(case.name) or records[0])
     assert len(sweep.sweep(cases, tmp_path, lambda line: None)) == 2
     assert done == ["v4_1x1x1_xxl_small_gamma1", "v4_1x1x1_xxl_plain"]
-    assert "none (plain)" in (tmp_path / "README.md").read_text()
+    page = (tmp_path / "README.md").read_text()
+    assert "none (plain)" in page
+    assert "| v5p:1x1x1 | 1 | 256 |" in page
+    assert len(json.loads((tmp_path / "serving.json").read_text())) > 50
     monkeypatch.setattr(sweep, "require_libtpu", lambda: pytest.fail("nothing is missing"))
     assert len(sweep.sweep(cases, tmp_path, lambda line: None, shapes_only=True)) == 2
     (tmp_path / "records" / "v4_1x1x1_xxl_plain.json").write_text("{")

@@ -49,6 +49,8 @@ def test_a_summary_is_the_arithmetic_of_its_lines(pair):
             seconds_speculative=[4.0, 3.0, 88.0],
             seconds_target_encoder=[0.5, 0.4, 77.0],
             seconds_draft_encoder=[0.2, 0.3, 0.1],
+            tested=[3, 3],
+            accepted=[3, 1],
         ),
         LineResult(
             plain=[line([5, 1], 2)],
@@ -57,6 +59,8 @@ def test_a_summary_is_the_arithmetic_of_its_lines(pair):
             seconds_speculative=[1.0],
             seconds_target_encoder=[0.5],
             seconds_draft_encoder=[0.3],
+            tested=[1, 1],
+            accepted=[1, 1],
         ),
     ]
     costs = StepCosts(spread(0.1), spread(0.01), spread(0.15), c=0.1, v=1.5)
@@ -70,6 +74,10 @@ def test_a_summary_is_the_arithmetic_of_its_lines(pair):
     assert found["seconds_encoders"] == {"target": 1.0, "draft": 0.5}
     assert found["speedup_decoding"] == pytest.approx(11 / 3.5)
     assert found["speedup_by_batch"] == {"median": 2.25, "low": 2.125, "high": 2.375, "count": 2}
+    assert found["alpha_by_position"] == [4 / 4, 2 / 4]
+    # The second result has one repeat: of the first, that of seconds 10 and 4 counts.
+    assert found["speedup_by_repeat"]["median"] == pytest.approx(12 / 5)
+    assert found["speedup_by_repeat"]["count"] == 1
     # A batch takes its slowest row's rounds: 5 + 2 plain steps for 2 + 1 rounds of 0.2 + 1.5 steps.
     assert found["predicted_speedup"] == pytest.approx((7 / 3) / (2 * 0.1 + 1.5))
     assert (found["gamma"], found["batch"], found["c"], found["v"]) == (2, 2, 0.1, 1.5)
@@ -80,7 +88,7 @@ def test_a_summary_is_the_arithmetic_of_its_lines(pair):
 
 
 def test_where_nothing_was_tested_there_is_no_alpha(pair):
-    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], [0.1], [0.1])]
+    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], [0.1], [0.1], [0], [0])]
     costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
     found = summarise(pair, results, dataclasses.replace(SETTINGS, lenience=0.5), costs)
     assert found["alpha"] is None
@@ -89,12 +97,20 @@ def test_where_nothing_was_tested_there_is_no_alpha(pair):
 
 @pytest.mark.parametrize("part", ["target_step", "draft_step", "verify"])
 def test_costs_that_are_noise_predict_nothing(pair, part):
-    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], [0.1], [0.1])]
+    results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], [0.1], [0.1], [0], [0])]
     costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
     found = summarise(pair, results, SETTINGS, costs)
     assert found["predicted_speedup"] == pytest.approx(1 / 3)
     costs = dataclasses.replace(costs, **{part: spread(-0.1)})
     assert summarise(pair, results, SETTINGS, costs)["predicted_speedup"] is None
+
+
+def test_a_place_that_was_never_tested_has_no_alpha(pair):
+    results = [
+        LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], [0.1], [0.1], [2, 0], [1, 0])
+    ]
+    costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
+    assert summarise(pair, results, SETTINGS, costs)["alpha_by_position"] == [0.5, None]
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -104,6 +120,9 @@ def test_both_ways_decode_what_generate_decodes(pair, batch):
     found = list(compare(pair, lines, way, prefix="", repeats=2, progress=False))
     assert [len(result.plain) for result in found] == ([1, 1, 1] if batch == 1 else [2, 1])
     for result in found:
+        assert sum(result.tested) == sum(line.tested for line in result.speculative)
+        assert sum(result.accepted) == sum(line.accepted for line in result.speculative)
+        assert len(result.tested) == len(result.accepted) == 2
         assert len(result.seconds_plain) == len(result.seconds_speculative) == 2
         assert min(result.seconds_plain + result.seconds_speculative) > 0
     for name, gamma in (("plain", 0), ("speculative", 2)):
@@ -115,7 +134,7 @@ def test_both_ways_decode_what_generate_decodes(pair, batch):
 def test_encoders_that_are_noise_leave_no_speedup_of_decoding(pair):
     costs = StepCosts(spread(1.0), spread(1.0), spread(1.0), c=1.0, v=1.0)
     for encoders in ([1.5], [0.1]), ([0.5], [0.6]):
-        results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], *encoders)]
+        results = [LineResult([line([1], 1)], [line([1], 1)], [1.0], [1.0], *encoders, [0], [0])]
         assert summarise(pair, results, SETTINGS, costs)["speedup_decoding"] is None
 
 

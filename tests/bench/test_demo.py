@@ -134,8 +134,8 @@ def told(letters, monkeypatch):
 
     def fake(pair, lines, settings, **kwargs):
         seen.update(lines=lines, **kwargs)
-        yield LineResult([LINE], [LINE], [2.0, 4.0], [1.0, 2.0], [0.1, 0.1], [0.1, 0.1])
-        yield LineResult([OTHER], [LINE], [2.0, 4.0], [1.0, 2.0], [0.1, 0.1], [0.1, 0.1])
+        yield LineResult([LINE], [LINE], [2.0, 4.0], [1.0, 2.0], [0.1, 0.1], [0.1, 0.1], [1], [1])
+        yield LineResult([OTHER], [LINE], [2.0, 4.0], [1.0, 2.0], [0.1, 0.1], [0.1, 0.1], [1], [1])
 
     monkeypatch.setattr(demo, "compare", fake)
     costs = StepCosts(one, one, one, c=0.1, v=1.0)

@@ -26,6 +26,7 @@ def test_lists_stand_for_all_their_combinations(tmp_path):
         for temperature in (0.0, 1.0)
     ]
     assert cases[1].name == "ende_base_t1_ende_draft_g3_b1"
+    assert Case(rule="block").name == "ende_base_t0_ende_draft_g7_b1_block"
     assert len({case.name for case in cases}) == 4
 
 
@@ -87,7 +88,10 @@ def beside(gamma=7, **ways):
 
 def test_rows_join_what_was_measured_of_one_case():
     found = summary.rows_of(
-        [record(), beside(hf_assisted=0.5), record(3, speedup_decoding=None), {"other": 1}]
+        [
+            *(record(), beside(hf_assisted=0.5), record(3, speedup_decoding=None), {"other": 1}),
+            record(5, rule="block"),
+        ]
     )
     assert [row["gamma"] for row in found] == [3, 7]
     assert all(tuple(row) == summary.COLUMNS for row in found)

@@ -1,5 +1,6 @@
 """The best gamma: its arithmetic, and what is done with it."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from tiny_pairs import tiny_pair
 
 from specdec_jax import theory
 from specdec_jax.bench import tune as module
+from specdec_jax.bench.adapting import adapting
+from specdec_jax.bench.compare import sources
 from specdec_jax.bench.outputs import ratio
 from specdec_jax.bench.timing import Spread, StepCosts
 from specdec_jax.bench.tune import gamma_of, gin, render, tune
@@ -52,7 +55,16 @@ def timed(monkeypatch):
     clock = Clock()
     clock.calls = []
     monkeypatch.setattr(module, "step_costs", clock)
+    monkeypatch.setattr(
+        module, "adapting", lambda *args, gamma, **kwargs: ADAPTED | {"gamma": gamma}
+    )
     return clock
+
+
+ADAPTED = {
+    "gammas": [0, 1, 2],
+    "adaptive_over_fixed": {"median": 1.25, "low": 1.1, "high": 1.3, "count": 5},
+}
 
 
 def tuned(pair, gammas=GAMMAS, **options):
@@ -108,6 +120,10 @@ def test_what_is_printed_marks_the_best(pair, timed):
     (best,) = [line for line in told.splitlines() if line.endswith("<- best")]
     assert best.split()[0] == str(found["gamma"])
     assert f"Speculate, with gamma {found['gamma']}: {found['predicted_speedup']:.2f}x" in told
+    assert told.endswith(
+        f"Choosing among 0, 1, 2 before each round (--adaptive) is 1.25 times as fast as always "
+        f"{found['gamma']} (quartiles 1.10 to 1.30 of 5)."
+    )
     assert told.count("~") == 1 + sum(not row["timed"] for row in found["rows"])
 
 
@@ -162,3 +178,22 @@ def test_errors_are_those_of_lines():
     _, error = ratio(np.array([3.0, 1.0, 0.0]), np.array([4.0, 4.0, 0.0]))
     assert error == pytest.approx(np.sqrt(2 * 2) / 8)
     assert ratio(np.array([3.0]), np.array([4.0]))[1] is None
+
+
+@pytest.mark.parametrize("gamma", [3, 0])
+def test_adapting_is_measured_beside_the_best_fixed_gamma(pair, gamma):
+    encoded = sources(pair, LINES, "", 2)
+    costs = {"c": 0.01, "v": {2: 1.0, 4: 1.2, 8: 1.4}, "lines": len(LINES), "repeats": 2}
+    found = adapting(pair, encoded, WAY, gamma=gamma, progress=False, **costs)
+    ways = {"plain", "adaptive"} | ({"fixed"} if gamma else set())
+    assert found["gammas"] == ([0, 1, 3] if gamma else [0, 1, 3, 7])
+    assert found["seconds"].keys() == found["tokens_per_run"].keys() == ways
+    assert min(found["seconds"].values()) > 0
+    assert found["tokens_per_run"]["plain"] == 1.0
+    assert found["tokens_per_run"]["adaptive"] > 1.0
+    assert found["adaptive_over_fixed"]["count"] == 2
+    for name in ways - {"plain", "adaptive"}:
+        told = generate(pair, LINES, dataclasses.replace(WAY, gamma=gamma), prefix="")
+        runs = [(len(line.tokens), line.target_runs) for line in told]
+        tokens, runs = np.sum(runs, 0)
+        assert found["tokens_per_run"][name] == pytest.approx(tokens / runs)

@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specdec_jax.errors import SpecdecError
+from specdec_jax.t5 import t5
 from specdec_jax.t5.config import T5Config
 from specdec_jax.t5.network import Transformer
 from specdec_jax.t5.relative_bias import bucket
 from specdec_jax.training.examples import Batch, pad
 from specdec_jax.training.fit import Guide, Recipe, evaluate, fit, loss_of
-from specdec_jax.training.initial import LOCAL, initial_parameters
+from specdec_jax.training.initial import LOCAL, inherited_parameters, initial_parameters
 from specdec_jax.training.objectives import cross_entropy, distance, shift_right
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
@@ -261,3 +263,31 @@ def test_initial_embeddings_are_small():
     tables = [np.asarray(start(seed)["token_embedder"]["embedding"]) for seed in (0, 1)]
     assert np.std(tables[0]) == pytest.approx(0.3, rel=0.25)
     assert np.any(tables[0] != tables[1])
+
+
+TARGET = dataclasses.replace(CONFIG, mlp_dim=24, num_decoder_layers=3)
+CUT = dataclasses.replace(CONFIG, mlp_dim=16, num_decoder_layers=1, dropout_rate=0.0)
+
+
+def test_a_draft_cut_out_of_its_target_is_the_target_where_nothing_was_lost():
+    whole = initial_parameters(TARGET, 3)
+    # Layers 0 and 2 say nothing, nor do eight hidden units of each feed-forward layer.
+    for name in ("layers_0", "layers_2"):
+        layer = whole["decoder"][name]
+        outs = ("self_attention", "out"), ("encoder_decoder_attention", "out"), ("mlp", "wo")
+        for part, kernel in outs:
+            layer[part][kernel]["kernel"] *= 0.0
+    quiet = np.random.default_rng(0).permutation(24)[:8]
+    for layer in (whole["encoder"]["layers_0"], whole["decoder"]["layers_1"]):
+        layer["mlp"]["wo"]["kernel"] = layer["mlp"]["wo"]["kernel"].at[quiet].set(0.0)
+    cut = inherited_parameters(t5(whole, TARGET), CUT, layer=1)
+    tokens = VALIDATION[0].source, shift_right(jnp.asarray(VALIDATION[0].target))
+    logits = [
+        np.asarray(Transformer(config).apply({"params": params}, *tokens))
+        for params, config in ((whole, TARGET), (cut, CUT))
+    ]
+    np.testing.assert_allclose(logits[1], logits[0], rtol=1e-5, atol=1e-5)
+    with pytest.raises(SpecdecError, match=r"Layer 3 of a target of D8 .* is no start for a draft"):
+        inherited_parameters(t5(whole, TARGET), CUT, layer=3)
+    with pytest.raises(SpecdecError, match="is no start"):
+        inherited_parameters(t5(whole, TARGET), dataclasses.replace(CUT, num_heads=1), layer=0)

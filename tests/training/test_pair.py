@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from specdec_jax import checkpoints
-from specdec_jax.training import pair, recipe, ship
+from specdec_jax.t5 import t5
+from specdec_jax.training import pair, recipe, ship, variants
+from specdec_jax.training.examples import held
+from specdec_jax.training.initial import initial_parameters
 
 pytestmark = pytest.mark.usefixtures("fast_compilation")
 
@@ -132,3 +135,38 @@ def test_a_task_begins_with_the_first_stage_of_its_parent(run, monkeypatch):
     # Handed on as it is kept: in bfloat16, whose 8 bits of 1.x are within 2**-8.
     np.testing.assert_allclose(second, first + 1.0, rtol=2.0**-8)
     assert np.all(np.asarray(second) == np.asarray(second.astype("bfloat16").astype("float32")))
+
+
+def test_variants_differ_in_text_and_distance_alone(run, monkeypatch):
+    run, asked = run
+    made = {}
+
+    def fit(config, params, stream, way, folder, *, validation, readout, progress):
+        teacher = stream.states is not None, readout is not None
+        made[folder.name] = (len(stream.examples), *teacher, way.divergence, way.hard, way.steps)
+        assert len(validation) > 0
+        return params
+
+    monkeypatch.setattr(variants, "fit", fit)
+    seen = np.zeros((1, 16), np.float16)
+    monkeypatch.setattr(pair.distil, "states", lambda target, texts, **_: [seen] * len(texts))
+    target = t5(initial_parameters(TINY, 0), TINY)
+    task = recipe.TASKS["ende"]
+    comparison = variants.Comparison(run, task, target, "draft", steps=8)
+    for name in variants.VARIANTS:
+        comparison.train(name)
+    train = run.encode(task, "train")
+    references = len(held(train, SHAPES))
+    own = len(held(pair.own_texts(run, task, target, train, 0), SHAPES))
+    assert 0 < references != own > 0
+    plain = (False, False, "forward_kl", 0.5, 8)
+    assert made["fine_tuned"] == (len(train), *plain)
+    assert made["word_level"][1:] == plain
+    assert made["references_forward_kl"] == (references, True, True, "forward_kl", 0.5, 8)
+    for name in ("forward_kl", "reverse_kl", "jensen_shannon", "total_variation"):
+        assert made[name] == (own, True, True, name, 0.5, 8)
+    # Half of the updates on the target's texts, half on what the draft says.
+    assert made["on_policy_1"] == (own, True, True, "forward_kl", 0.5, 4)
+    assert made["on_policy"] == (references, True, True, "forward_kl", 0.0, 4)
+    # The target was asked for greedy outputs and for samples once, the draft for samples.
+    assert [temperature for _, temperature in asked] == [0.0, 1.0, 1.0]
