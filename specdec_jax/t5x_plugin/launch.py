@@ -1,13 +1,13 @@
 r"""One of T5X's programs as a process of a job of several, where nothing else tells JAX of them.
 
-On Cloud TPU the hosts of a slice find each other. On GPUs and CPUs `t5x.infer` and `t5x.eval`, unlike
-`t5x.train`, have no flags for it; so every host runs
+On Cloud TPU the hosts of a slice find each other. On GPUs and CPUs `t5x.infer` and `t5x.eval`,
+unlike `t5x.train`, have no flags for it; so every host runs
 
     python -m specdec_jax.t5x_plugin.launch --coordinator HOST:PORT --num_processes 2 \
       --process_id N t5x.infer --gin_file=...
 
-with N from 0 on, and what stands behind the program's name is its own. `--coordinator auto` finds the
-rest out under Slurm, Open MPI and Kubernetes.
+with N from 0 on, and what stands behind the program's name is its own. `--coordinator auto` finds
+the rest out under Slurm, Open MPI and Kubernetes.
 """
 
 from __future__ import annotations
