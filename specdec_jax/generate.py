@@ -44,6 +44,8 @@ class Settings:
             round by c and v (see `specdec_jax.decoding.adaptive`); empty: always `gamma`.
         c: one draft step / one target step, as measured (`specdec tune`); for `gammas`.
         v: tokens of a verifying call -> its cost in target steps, as measured; for `gammas`.
+        alpha: of the pair, as measured, from which the choice among `gammas` starts; None knows
+            nothing before the first round.
         temperature: 0 is argmax.
         top_k: 0 is off.
         top_p: 1 is off.
@@ -65,6 +67,7 @@ class Settings:
     gammas: tuple[int, ...] = ()
     c: float | None = None
     v: Mapping[int, float] | None = None
+    alpha: float | None = None
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
@@ -88,6 +91,8 @@ class Settings:
             )
         if not 0 <= self.seed < 2**32:
             raise SpecdecError(f"seed is {self.seed}, but must be in 0 .. {2**32 - 1}.")
+        if self.alpha is not None and not 0 <= self.alpha <= 1:
+            raise SpecdecError(f"alpha is {self.alpha}, but must be in 0 .. 1.")
         if self.gammas and (self.c is None or not self.v):
             raise SpecdecError(
                 f"gammas is {self.gammas}, but nothing says what they cost: give c and v."
@@ -114,7 +119,11 @@ class Settings:
         """Return what rounds cost, where the batch chooses among them."""
         if not (self.gamma and self.gammas) or self.c is None or self.v is None:
             return None
-        return pace(self.gammas, c=self.c, v=self.v)
+        if self.alpha is None:
+            return pace(self.gammas, c=self.c, v=self.v)
+        # As heavy as two guesses that were seen, like the prior that knows nothing.
+        accepted = min(max(2 * self.alpha, 0.01), 1.99)
+        return pace(self.gammas, c=self.c, v=self.v, accepted=accepted, rejected=2 - accepted)
 
     def options(self, eos_id: int) -> Options:
         """Return the part that is compiled in."""

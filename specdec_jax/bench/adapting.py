@@ -36,6 +36,7 @@ def adapting(
     settings: Settings,
     *,
     gamma: int,
+    alpha: float,
     c: float,
     v: Mapping[int, float],
     lines: int,
@@ -49,7 +50,8 @@ def adapting(
         encoded: batches of sources.
         settings: all but gamma.
         gamma: the fixed one; 0 where no guess pays.
-        c: for the choice, see `Settings`.
+        alpha: for the choice, see `Settings`.
+        c: likewise.
         v: likewise.
         lines: how many there are; rows beyond them only fill the last batch.
         repeats: decodes of each batch, each way.
@@ -61,10 +63,11 @@ def adapting(
         over the adaptive way's, with its spread over the repeats.
     """
     given = choices(gamma or WIDEST)
+    known = {"alpha": alpha, "c": c, "v": dict(v)}
     ways = {
         "plain": dataclasses.replace(settings, gamma=0),
         "fixed": dataclasses.replace(settings, gamma=gamma),
-        "adaptive": dataclasses.replace(settings, gamma=given[-1], gammas=given, c=c, v=dict(v)),
+        "adaptive": dataclasses.replace(settings, gamma=given[-1], gammas=given, **known),
     }
     if not gamma:
         del ways["fixed"]

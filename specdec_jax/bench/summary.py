@@ -67,6 +67,43 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return markdown(header, ([_cell(n, row[n]) for n in COLUMNS] for row in rows)) + "\n"
 
 
+def peers_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return how fast each decoder is over T5X's own, and at temperature 0 how exact.
+
+    Args:
+        records: those of comparisons are taken, others left out.
+    """
+    found = [record for record in records if "over_t5x" in record]
+    ways = list(dict.fromkeys(way for record in found for way in record["over_t5x"]))
+
+    def cell(record: Mapping[str, Any], way: str) -> str:
+        if way not in record["over_t5x"]:
+            return ""
+        same = record["identical"].get(way)
+        exact = record["temperature"] > 0 or same is None or same == record["sentences"]
+        told = "" if exact else f" ({same} of {record['sentences']} identical)"
+        return f"{record['over_t5x'][way]:.2f}{told}"
+
+    order = sorted(found, key=lambda record: tuple(record[key] for key in KEYS))
+    return (
+        markdown(
+            [*KEYS, "lines", *(way.replace("_", " ") for way in ways)],
+            (
+                (
+                    *(
+                        f"{record[key]}" if key != "temperature" else f"{record[key]:g}"
+                        for key in KEYS
+                    ),
+                    record["sentences"],
+                    *(cell(record, way) for way in ways),
+                )
+                for record in order
+            ),
+        )
+        + "\n"
+    )
+
+
 def _cell(name: str, value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
@@ -122,15 +159,17 @@ def against(rows: Sequence[Mapping[str, Any]], what: str, label: str) -> Figure:
 
 
 def write(folder: Path) -> Path:
-    """Join a folder's records into summary.json, table.md and two figures beside them."""
+    """Join a folder's records into summary.json, table.md, peers.md and two figures beside them."""
     records = [
         json.loads(path.read_text(encoding="utf-8"))
         for path in sorted(folder.glob("*.json"))
         if path.name != MEASURES
     ]
-    rows = rows_of([record for record in records if isinstance(record, dict)])
+    records = [record for record in records if isinstance(record, dict)]
+    rows = rows_of(records)
     write_json(folder / MEASURES, rows)
     write_text(folder / "table.md", table(rows))
+    write_text(folder / "peers.md", peers_table(records))
     save(against(rows, "gamma", "gamma (guesses a round)"), folder / "speedup_by_gamma")
     save(against(rows, "batch", "batch (lines decoded together)"), folder / "speedup_by_batch")
     return folder / MEASURES

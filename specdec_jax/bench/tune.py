@@ -97,6 +97,7 @@ def tune(
         encoded,
         settings,
         gamma=best["gamma"],
+        alpha=alpha,
         c=c,
         v=v,
         lines=len(lines),

@@ -77,8 +77,8 @@ def adaptive_flag(flags: argparse.ArgumentParser) -> None:
         "--adaptive",
         type=Path,
         metavar="RECORD",
-        help="choose before each round among 0, 1, 3, 7 guesses, up to --gamma, by the c and v of "
-        "this record of `specdec tune` or `specdec bench`",
+        help="choose before each round among 0, 1, 3, 7 guesses, up to --gamma, by alpha, c and v "
+        "of this record of `specdec tune` or `specdec bench`",
     )
 
 
@@ -121,7 +121,7 @@ def _adaptive(path: Path, gamma: int) -> dict[str, Any]:
             "of `specdec tune` or `specdec bench`."
         )
     v = {int(tokens): float(cost) for tokens, cost in v.items()}
-    return {"gammas": choices(gamma), "c": float(c), "v": v}
+    return {"gammas": choices(gamma), "c": float(c), "v": v, "alpha": record.get("alpha")}
 
 
 def pair_of(arguments: argparse.Namespace, *, plain: bool = False):

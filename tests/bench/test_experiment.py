@@ -83,7 +83,8 @@ def record(gamma=7, batch=1, **more):
 
 def beside(gamma=7, **ways):
     same = {key: record(gamma)[key] for key in summary.KEYS}
-    return {**same, "over_t5x": {"plain": 1.2, "speculative": 3.0, **ways}, "identical": {}}
+    ratios = {"plain": 1.2, "speculative": 3.0, **ways}
+    return {**same, "over_t5x": ratios, "sentences": 24, "identical": dict.fromkeys(ratios, 24)}
 
 
 def test_rows_join_what_was_measured_of_one_case():
@@ -103,6 +104,15 @@ def test_rows_join_what_was_measured_of_one_case():
     assert "| ende | base | 0 | d | 7 | 1 | 0.80 | 0.010 | 1.50 | 2.50 | 2.00 |" in summary.table(
         found
     )
+
+
+def test_decoders_stand_side_by_side():
+    other = beside(3, hf=0.5)
+    other["identical"]["hf"] = 23
+    lines = summary.peers_table([beside(), {"other": 1}, other]).splitlines()
+    assert lines[0].endswith("| gamma | batch | lines | plain | speculative | hf |")
+    assert lines[2].endswith("| 3 | 1 | 24 | 1.20 | 3.00 | 0.50 (23 of 24 identical) |")
+    assert lines[3].endswith("| 7 | 1 | 24 | 1.20 | 3.00 |  |")
 
 
 def test_a_folder_gets_its_summary_and_figures(tmp_path):

@@ -183,7 +183,13 @@ def test_errors_are_those_of_lines():
 @pytest.mark.parametrize("gamma", [3, 0])
 def test_adapting_is_measured_beside_the_best_fixed_gamma(pair, gamma):
     encoded = sources(pair, LINES, "", 2)
-    costs = {"c": 0.01, "v": {2: 1.0, 4: 1.2, 8: 1.4}, "lines": len(LINES), "repeats": 2}
+    costs = {
+        "alpha": 0.9,
+        "c": 0.01,
+        "v": {2: 1.0, 4: 1.2, 8: 1.4},
+        "lines": len(LINES),
+        "repeats": 2,
+    }
     found = adapting(pair, encoded, WAY, gamma=gamma, progress=False, **costs)
     ways = {"plain", "adaptive"} | ({"fixed"} if gamma else set())
     assert found["gammas"] == ([0, 1, 3] if gamma else [0, 1, 3, 7])

@@ -5,8 +5,9 @@ process, whose flags and gin bindings it uses up. So the import is done once, be
 
     python forked_infer.py RUNS.json
 
-RUNS.json is a list of {"module": .., "arguments": [..], "log": FILE, "devices": N, "quick": ..};
-quick runs are compiled without optimization. Prints the exit statuses.
+RUNS.json is a list of {"module": .., "arguments": [..], "log": FILE, "devices": N, "quick": ..}, or
+in the place of one a list of several, which run side by side; quick runs are compiled without
+optimization. Prints the exit statuses, of those side by side the first that is not 0.
 """
 
 import importlib
@@ -41,7 +42,8 @@ def run(module, arguments, log, devices, quick):
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         runs = json.load(file)
-    for name in sorted({entry["module"] for entry in runs}):
+    runs = [entry if isinstance(entry, list) else [entry] for entry in runs]
+    for name in sorted({entry["module"] for entries in runs for entry in entries}):
         importlib.import_module(name)
         # Only its imports are wanted: run as __main__, it defines its flags for the first time.
         sys.modules.pop(name)
@@ -51,16 +53,22 @@ def main():
     for name in ("tensorflow_text", "tensorflow_datasets", "sacrebleu"):
         importlib.import_module(name)
     statuses = []
-    for entry in runs:
-        child = os.fork()
-        if child == 0:
-            status = run(**entry)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(int(status))
-        _, code, usage = os.wait4(child, 0)
-        print(f"{entry['log']}: {usage.ru_utime:.1f} s", file=sys.stderr)
-        statuses.append(os.waitstatus_to_exitcode(code))
+    for entries in runs:
+        children = []
+        for entry in entries:
+            child = os.fork()
+            if child == 0:
+                status = run(**entry)
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(int(status))
+            children.append((child, entry["log"]))
+        found = []
+        for child, log in children:
+            _, code, usage = os.wait4(child, 0)
+            print(f"{log}: {usage.ru_utime:.1f} s", file=sys.stderr)
+            found.append(os.waitstatus_to_exitcode(code))
+        statuses.append(next((code for code in found if code), 0))
     print(json.dumps(statuses))
 
 

@@ -7,6 +7,7 @@ of tiny models: a target of 8 heads, which 8 devices can share, and a draft of 6
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ HEADS = {"target": 8, "draft": 6}
 SAMPLED = ["TEMPERATURE=0.7", "TOPK=20", "NUM_DECODES=2", "RETURN_ALL_DECODES=True"]
 # Data times model axis; on a CPU, T5X reads it from the submesh alone.
 MESHES = [(1, 8), (4, 2)]
+HOSTS = 2
 # Stands in for Python where the demonstration calls it: writes the command down.
 RECORDER = """#!{python}
 import json, sys
@@ -114,6 +116,26 @@ def tiny_run(folder, name, run, *extra, target="t5x", draft="t5x", devices=1, mo
     return {**entry, "devices": devices, "quick": True}
 
 
+def on_hosts(folder, name, run, count, *extra):
+    """One run as processes of a job; they share a mesh of eight devices."""
+    single = tiny_run(folder, name, run, *extra, devices=8 // count)
+    port = free_port()
+    found = []
+    for number in range(count):
+        job = ["--coordinator", f"localhost:{port}", "--num_processes", str(count)]
+        job += ["--process_id", str(number), "t5x.infer", *single["arguments"]]
+        log = f"{single['log']}{number or ''}"
+        module = "specdec_jax.t5x_plugin.launch"
+        found.append({**single, "module": module, "arguments": job, "log": log})
+    return found
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
 def train_run(folder):
     """Four steps of fine-tuning the tiny target, evaluated and saved after the last."""
     out = folder / "train"
@@ -173,6 +195,7 @@ def done(tmp_path_factory):
             )
             for mesh in MESHES
         },
+        "hosts": on_hosts(folder, "hosts", "infer_speculative", HOSTS, *on_mesh(*MESHES[-1])),
         "plain_two": tiny_run(folder, "plain_two", "infer_baseline", *SAMPLED),
         "coupled_two": tiny_run(
             folder, "coupled_two", "infer_speculative", "RULE='coupled'", *SAMPLED, target="orbax"
@@ -193,7 +216,8 @@ def done(tmp_path_factory):
     )
     print(finished.stderr[-2000:])
     statuses = json.loads(finished.stdout.splitlines()[-1])
-    logs = [Path(run["log"]).read_text(encoding="utf-8") for run in runs.values()]
+    firsts = [run[0] if isinstance(run, list) else run for run in runs.values()]
+    logs = [Path(run["log"]).read_text(encoding="utf-8") for run in firsts]
     return folder, dict(zip(runs, zip(statuses, logs, strict=True), strict=True)), comparison
 
 
@@ -229,6 +253,13 @@ def test_meshes_of_eight_devices(done, mesh):
     log = done[1][mesh_name(*mesh)][1]
     assert f"global_mesh devices shape: {mesh}" in log
     assert "The draft is replicated on all devices: its 6 heads" in log
+
+
+def test_two_hosts_write_what_one_writes(done):
+    found = read(done, mesh_name(*MESHES[-1]), "hosts")
+    assert (found["rows"], found["identical"]) == (ROWS, ROWS)
+    # The work was shared, and not done twice.
+    assert "Process ID: 1" in (done[0] / "hosts/log1").read_text()
 
 
 def test_samples_of_two_decodes_from_checkpoints_of_two_formats(done):
