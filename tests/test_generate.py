@@ -235,6 +235,7 @@ def test_gamma_needs_a_draft(folders, tiny):
     ("name", "value", "told"),
     [
         ("gamma", -1, "gamma is -1"),
+        ("alpha", 1.5, "alpha is 1.5, but must be in"),
         ("temperature", -0.5, "temperature is -0.5"),
         ("temperature", float("nan"), "temperature is nan"),
         ("top_k", -1, "top_k is -1"),

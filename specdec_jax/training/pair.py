@@ -133,8 +133,8 @@ def train_drafts(run: Run, task: recipe.Task, target: T5, *, seed: int = 0) -> d
         Drafts by name.
     """
     train, heldout = (run.encode(task, split) for split in ("train", "validation"))
-    validation = distil.target_outputs(target, heldout, shapes=task.shapes, progress=run.progress)
     learnt = own_texts(run, task, target, train, seed)
+    validation = distil.target_outputs(target, heldout, shapes=task.shapes, progress=run.progress)
     seen = distil.states(target, learnt, shapes=task.shapes, progress=run.progress)
     readout = distil.readout(target)
     guide = run.guide(task, train, layer=0)
@@ -203,5 +203,6 @@ def _kept_outputs(
                 "The target ended none of its outputs, so there is nothing to distil: "
                 f"train it longer (see the logs in {run.folder / task.name})."
             )
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(found))
     return [(s, t) for s, t in json.loads(path.read_text(encoding="utf-8"))]

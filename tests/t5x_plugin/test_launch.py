@@ -13,7 +13,7 @@ def test_a_process_joins_and_becomes_the_program(monkeypatch):
     monkeypatch.setattr(
         launch.runpy, "run_module", lambda name, **how: done.append((name, how, list(sys.argv)))
     )
-    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "argv", ["launch"])
     who = ["--coordinator", "localhost:1", "--num_processes", "2", "--process_id", "1"]
     theirs = ["--gin_file=a.gin", "--gin.B=1"]
     assert launch.main([*who, "t5x.infer", *theirs]) == 0

@@ -281,7 +281,8 @@ def test_a_draft_cut_out_of_its_target_is_the_target_where_nothing_was_lost():
     for layer in (whole["encoder"]["layers_0"], whole["decoder"]["layers_1"]):
         layer["mlp"]["wo"]["kernel"] = layer["mlp"]["wo"]["kernel"].at[quiet].set(0.0)
     cut = inherited_parameters(t5(whole, TARGET), CUT, layer=1)
-    tokens = VALIDATION[0].source, shift_right(jnp.asarray(VALIDATION[0].target))
+    tokens = [jnp.asarray(x) for x in (VALIDATION[0].source, VALIDATION[0].target)]
+    tokens[1] = shift_right(tokens[1])
     logits = [
         np.asarray(Transformer(config).apply({"params": params}, *tokens))
         for params, config in ((whole, TARGET), (cut, CUT))
