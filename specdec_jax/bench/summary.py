@@ -14,7 +14,6 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
 
 from specdec_jax.bench.figures import COLOURS, GREY, STYLE, WIDTH, save
 from specdec_jax.bench.tables import markdown
@@ -52,7 +51,9 @@ def rows_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             continue
         expected, measured = record["predicted_speedup"], record["speedup_decoding"]
         row |= {
-            **{name: record[name] for name in ("alpha", "c", "v", "identical")},
+            **{name: record[name] for name in ("alpha", "c", "v")},
+            # Samples of one distribution need not be the same ones.
+            "identical": record["identical"] if record["temperature"] == 0 else None,
             "rows": record["sentences"],
             "exp": expected,
             "emp": measured,
@@ -130,31 +131,27 @@ def against(rows: Sequence[Mapping[str, Any]], what: str, label: str) -> Figure:
         part = sorted(part, key=lambda row: row[what])
         colour = COLOURS[number % len(COLOURS)]
         x = [row[what] for row in part]
-        axes.plot(x, [row["emp"] for row in part], "o", color=colour, markersize=4)
         expected = [float("nan") if row["exp"] is None else row["exp"] for row in part]
-        axes.plot(x, expected, "-", color=colour, linewidth=1.2)
-        names = [key for key in KEYS if key != what]
-        shown = dict(zip(names, key, strict=True))
+        shown = dict(zip([name for name in KEYS if name != what], key, strict=True))
         fixed = "batch" if what == "gamma" else "gamma"
-        axes.annotate(
-            f"{shown['task']}, {shown['shape']}, T={shown['temperature']:g}, "
-            f"{shown['draft']}, {fixed} {shown[fixed]}",
-            (x[-1], part[-1]["emp"]),
-            xytext=(6, 0),
-            textcoords="offset points",
+        axes.plot(
+            x,
+            expected,
+            "-",
             color=colour,
-            va="center",
-            fontsize=7,
-            annotation_clip=False,
+            linewidth=1.2,
+            label=f"{shown['task']}, T5-{shown['shape']}, T = {shown['temperature']:g}, "
+            f"{shown['draft']}, {fixed} {shown[fixed]}",
         )
+        axes.plot(x, [row["emp"] for row in part], "o", color=colour, markersize=4)
     if what == "batch":
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.set(xlabel=label, ylabel="speedup over plain decoding (points: measured)")
-    axes.margins(x=0.05)
-    # Room for the labels at the curves' ends.
-    left, right = axes.get_xlim()
-    axes.set_xlim(left, right * (6 if what == "batch" else 1.7))
+    seen = sorted({row[what] for _, part in drawn for row in part})
+    axes.set_xticks(seen, [str(x) for x in seen])
+    axes.minorticks_off()
+    axes.set(xlabel=label, ylabel="speedup over plain\n(points: measured)")
+    if drawn:
+        figure.legend(loc="outside lower center", frameon=False)
     return figure
 
 
