@@ -30,7 +30,8 @@ ARROWS = {
         *("bench", "t5", "drafts", "decoding", "theory", "sampling.types"),
         *("files", "errors"),
     },
-    "generate": {"pairs", "t5", "decoding", "sampling", "text", "errors"},
+    "generate": {"pairs", "settings", "t5", "decoding", "sampling", "text", "errors"},
+    "settings": {"decoding", "sampling", "text", "errors"},
     "pairs": {"t5", "drafts", "decoding", "checkpoints", "text", "errors"},
     "training": {
         *("t5", "drafts", "decoding", "sampling", "checkpoints", "corpus"),
