@@ -7,8 +7,11 @@ size, so what they differ in is what is compared.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from specdec_jax.t5 import T5, T5Config, t5
 from specdec_jax.training import distil, pair, recipe
@@ -45,6 +48,14 @@ SHARED = 12_000
 """Sources whose texts the draft says itself."""
 
 
+class Texts(NamedTuple):
+    """What a draft learns from."""
+
+    examples: list[distil.Example]
+    states: list[np.ndarray] | None
+    """The target's, [N, D] of each; None where it teaches nothing."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """What all variants share.
@@ -75,9 +86,10 @@ class Comparison:
         variant = VARIANTS[name]
         start = pair.start(self.draft, self.config, self.target, self.seed)
         if variant.text != DRAFT:
-            return t5(self._fit(name, variant, start, self._text(variant.text)), self.config)
+            return t5(self._fit(name, variant, start, self._texts(variant)), self.config)
         half = dataclasses.replace(self, steps=self.steps // 2)
-        first = half._fit(f"{name}_1", Variant(TARGET, "forward_kl"), start, self._text(TARGET))
+        taught = Variant(TARGET, "forward_kl")
+        first = half._fit(f"{name}_1", taught, start, self._texts(taught))
         said = distil.target_outputs(
             t5(first, self.config),
             self.run.encode(self.task, "train")[:SHARED],
@@ -88,21 +100,31 @@ class Comparison:
         )
         # Without the draft's own words as labels: they are not what it should say.
         second = dataclasses.replace(half, seed=self.seed + 1)
-        return t5(second._fit(name, variant, first, said, hard=0.0), self.config)
+        return t5(second._fit(name, variant, first, self._heard(said), hard=0.0), self.config)
 
-    def _text(self, what: str) -> list[distil.Example]:
+    def _texts(self, variant: Variant) -> Texts:
+        """Return what a variant learns from, with the target's states where it is a teacher."""
+        if variant.text == TARGET and variant.divergence is not None:
+            return self._heard_outputs
         train = self.run.encode(self.task, "train")
-        if what == REFERENCES:
-            return train
-        return pair.own_texts(self.run, self.task, self.target, train, self.seed)
+        if variant.text == TARGET:
+            train = pair.own_texts(self.run, self.task, self.target, train, self.seed)
+        return Texts(train, None) if variant.divergence is None else self._heard(train)
+
+    @functools.cached_property
+    def _heard_outputs(self) -> Texts:
+        # Several variants learn from them, and their states take as long as a training.
+        train = self.run.encode(self.task, "train")
+        return self._heard(pair.own_texts(self.run, self.task, self.target, train, self.seed))
+
+    def _heard(self, texts: list[distil.Example]) -> Texts:
+        shapes = self.task.shapes
+        kept = held(texts, shapes)
+        seen = distil.states(self.target, kept, shapes=shapes, progress=self.run.progress)
+        return Texts(kept, seen)
 
     def _fit(
-        self,
-        name: str,
-        variant: Variant,
-        start: Params,
-        learnt: list[distil.Example],
-        hard: float = 0.5,
+        self, name: str, variant: Variant, start: Params, texts: Texts, hard: float = 0.5
     ) -> Params:
         shapes = self.task.shapes
         given = recipe.DRAFT_RECIPES[self.draft]
@@ -115,20 +137,17 @@ class Comparison:
             # A short run's average must not be of its beginning.
             average=0.99,
         )
-        seen = None
         if variant.divergence is not None:
             way = dataclasses.replace(way, divergence=variant.divergence, hard=hard)
-            learnt = held(learnt, shapes)
-            seen = distil.states(self.target, learnt, shapes=shapes, progress=self.run.progress)
         heldout = held(self.run.encode(self.task, "validation"), shapes)
         return fit(
             self.config,
             start,
-            Batches(learnt, seed=self.seed, shapes=shapes, states=seen),
+            Batches(texts.examples, seed=self.seed, shapes=shapes, states=texts.states),
             way,
             self.folder / name,
             validation=pair.batches_of(heldout, self.task),
-            readout=None if seen is None else distil.readout(self.target),
+            readout=None if texts.states is None else distil.readout(self.target),
             progress=self.run.progress,
         )
 
