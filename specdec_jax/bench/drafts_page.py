@@ -3,8 +3,8 @@
     python -m specdec_jax.bench.drafts_page results/cpu
 
 reads `drafts/*/alphas.json` (`specdec alphas`; of folders that end in `_variants`, drafts that were
-trained in different ways), `drafts/*/tuned.json` (`specdec tune`) and `*_block.json` beside the
-records of the same cases with the rejection rule (`specdec bench EXPERIMENT`), and writes
+trained in different ways), `drafts/*/tuned.json` (`specdec tune`) and `drafts/*/X_block.json`
+beside `X.json` (`specdec bench --json`, with the block and the rejection rule), and writes
 `drafts.json` and `drafts.md`.
 """
 
@@ -100,7 +100,7 @@ def _adapting(records: Sequence[Record]) -> str:
 
 def _blocks(folder: Path) -> Iterator[tuple[Record, Record]]:
     """Pairs of records that differ in the rule: rejection, block."""
-    for path in sorted(folder.glob("*_block.json")):
+    for path in sorted(folder.glob("drafts/*/*_block.json")):
         other = path.with_name(path.name.removesuffix("_block.json") + ".json")
         if other.is_file():
             yield _read(other), _read(path)
@@ -113,12 +113,11 @@ def _block_table(pairs: Sequence[tuple[Record, Record]]) -> str:
             block["sentences"],
             *(f"{each['tokens_per_run']:.3f}" for each in (rejection, block)),
             f"{block['tokens_per_run'] / rejection['tokens_per_run']:.3f}",
-            *(f"{each['speedup']:.2f}" for each in (rejection, block)),
         )
         for rejection, block in pairs
     ]
     names = ["task", "draft", "T", "gamma", "lines", "tokens/run, rejection", "block", "ratio"]
-    return markdown([*names, "speedup, rejection", "block"], rows)
+    return markdown(names, rows)
 
 
 def main() -> int:

@@ -100,7 +100,9 @@ def _run_bench(arguments: argparse.Namespace) -> int:
         distance = alphas.total_variation(pair, made, way, prefix=words)
         summary |= {"total_variation": distance}
     print(demo.render(summary))
-    write_json(arguments.json, {**summary, **record.provenance(way.seed)})
+    names = {"target": public_name(arguments.target), "draft": public_name(arguments.draft)}
+    about = {"task": arguments.task, **names}
+    write_json(arguments.json, {**about, **summary, **record.provenance(way.seed)})
     return OK
 
 
