@@ -83,6 +83,10 @@ def compiler_costs(record: Record, plain: Record | None) -> Record:
     ours, theirs = (each["loop"]["compiler_cycles"] for each in (record, plain))
     if not ours[DRAFT] or not theirs[TARGET]:
         return dict.fromkeys(names)
+    # A call of several tokens cannot take less than one of a single token: where the compiler says
+    # so, it prices the two kinds of products differently, and no ratio of them means anything.
+    if ours[TARGET] < theirs[TARGET]:
+        return dict.fromkeys(names)
     paper = _paper_row(record)
     gain = None
     if paper:

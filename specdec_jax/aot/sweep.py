@@ -52,7 +52,9 @@ compiler, batch, source length and most tokens as in the records (1, 512 and 128
   since even gamma + 1 tokens take less arithmetic than reading. What does not fit is left out.
 - *Compiler* columns come from the cycles that the compiler estimates for each instruction of a
   round; ratios need no clock. Waiting for memory copies and for other chips is in none of them. The
-  speedup by cycles is of whole rounds, sampling and bookkeeping included.
+  speedup by cycles is of whole rounds, sampling and bookkeeping included. They stay empty where the
+  compiler has gamma + 1 tokens cost less than one, as for one v4 chip (0.35 of it): it prices
+  products of one row in another way, so its cycles say nothing about v.
 - *Table 2* is E[tokens] / (gamma c + v) with the paper's alpha and gamma and our c and v."""
 
 

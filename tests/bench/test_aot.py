@@ -197,6 +197,10 @@ def test_a_row_has_what_a_reader_compares(records):
     assert pair["speedup_by_cycles"] == pytest.approx(3.5995 * 1050 / 1250, rel=1e-4)
     assert (refused["fits"], refused["hbm_bytes_per_chip"]) == (False, 25_000_000_000)
     assert (refused["weight_copies"], refused["c_by_cycles"]) == (None, None)
+    # Eight tokens for less than one: not a price to compare with.
+    records[0]["loop"]["compiler_cycles"]["target"] = 2000
+    assert report.summary(records)[1]["v_by_cycles"] is None
+    assert report.summary(records)[1]["speedup_by_cycles"] is None
 
 
 def test_the_page_shows_every_program_and_the_paper_s_table(records):
