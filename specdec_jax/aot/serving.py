@@ -82,11 +82,11 @@ def serving(
     weights = sum(
         leaf.elements for config in (target, draft) for leaf in roofline.leaves(config, mesh)
     )
+    length = buffer_length(1, max_tokens, max(GAMMAS))
 
     for batch in batches:
-        length = buffer_length(1, max_tokens, max(GAMMAS))
 
-        def seconds(config: T5Config, tokens: int, batch: int = batch, length: int = length):
+        def seconds(config: T5Config, tokens: int, batch: int = batch):
             call = roofline.call(
                 config,
                 mesh,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from specdec_jax.bench.compare import rows_of
 from specdec_jax.bench.timing import Spread, in_turns
 from specdec_jax.generate import Pair, Settings, decode
 
@@ -78,11 +79,10 @@ def adapting(
     for index, batch in enumerate(
         tqdm(encoded, desc="adapting", disable=not progress, leave=False)
     ):
-        numbers = np.arange(index * size, (index + 1) * size)
-        limits = np.where(numbers < lines, settings.max_tokens, 0)
+        rows = rows_of(index, size, lines, settings.max_tokens)
         timed = in_turns(
             {
-                name: functools.partial(decode, pair, batch, way, numbers=numbers, limits=limits)
+                name: functools.partial(decode, pair, batch, way, **rows)
                 for name, way in ways.items()
             },
             repeats=repeats,

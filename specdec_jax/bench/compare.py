@@ -51,6 +51,19 @@ def sources(pair: Pair, lines: Sequence[str], prefix: str, size: int) -> list[np
     ]
 
 
+def rows_of(index: int, size: int, lines: int, max_tokens: int) -> dict[str, np.ndarray]:
+    """Return what `decode` is told of the rows of one of the batches of `sources`.
+
+    Args:
+        index: of the batch.
+        size: rows of a batch.
+        lines: how many there are in all; rows beyond them only fill the last batch.
+        max_tokens: of an output.
+    """
+    numbers = np.arange(index * size, (index + 1) * size)
+    return {"numbers": numbers, "limits": np.where(numbers < lines, max_tokens, 0)}
+
+
 def compare(
     pair: Pair,
     lines: Sequence[str],
@@ -80,12 +93,10 @@ def compare(
     ways = {"plain": dataclasses.replace(settings, gamma=0), "speculative": settings}
 
     def calls(index: int) -> dict[str, Callable[[], Any]]:
-        numbers = np.arange(index * size, (index + 1) * size)
-        limits = np.where(numbers < len(lines), settings.max_tokens, 0)
+        rows = rows_of(index, size, len(lines), settings.max_tokens)
         batch = encoded[index]
         decodes = {
-            name: functools.partial(decode, pair, batch, way, numbers=numbers, limits=limits)
-            for name, way in ways.items()
+            name: functools.partial(decode, pair, batch, way, **rows) for name, way in ways.items()
         }
         return decodes | encoders(pair, batch)
 

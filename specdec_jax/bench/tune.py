@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from specdec_jax import theory
 from specdec_jax.bench.adapting import adapting
-from specdec_jax.bench.compare import sources
+from specdec_jax.bench.compare import rows_of, sources
 from specdec_jax.bench.outputs import ratio
 from specdec_jax.bench.timing import StepCosts, step_costs
 from specdec_jax.drafts import ModelDraft
@@ -147,9 +147,8 @@ def _count(
     for index, batch in enumerate(
         tqdm(encoded, desc="decoding", disable=not progress, leave=False)
     ):
-        numbers = np.arange(index * size, (index + 1) * size)
-        limits = np.where(numbers < count, settings.max_tokens, 0)
-        decoded = decode(pair, batch, settings, numbers=numbers, limits=limits)
+        rows = rows_of(index, size, count, settings.max_tokens)
+        decoded = decode(pair, batch, settings, **rows)
         counters = decoded.counters
         found.append([np.asarray(x) for x in (counters.tested, counters.accepted, decoded.lengths)])
     tested, accepted, lengths = (np.concatenate(part) for part in zip(*found, strict=True))

@@ -25,7 +25,7 @@ from t5x import decoding, models
 from tqdm import tqdm
 
 from specdec_jax import checkpoints
-from specdec_jax.bench.compare import sources
+from specdec_jax.bench.compare import rows_of, sources
 from specdec_jax.bench.demo import sentences
 from specdec_jax.bench.record import provenance
 from specdec_jax.bench.timing import Spread, in_turns
@@ -101,15 +101,12 @@ def measure(
     for index, batch in enumerate(
         tqdm(batches, desc="in turns", leave=False, disable=not progress)
     ):
-        numbers = np.arange(index * len(batch), (index + 1) * len(batch))
-        limits = np.where(numbers < len(lines), settings.max_tokens, 0)
+        rows = rows_of(index, len(batch), len(lines), settings.max_tokens)
         calls: dict[str, Callable[[], Any]] = {
             name: functools.partial(other, batch) for name, other in others.items()
         }
         for name, way in (("plain", plain), ("speculative", settings)):
-            calls[name] = functools.partial(
-                decode, pair, batch, way, numbers=numbers, limits=limits
-            )
+            calls[name] = functools.partial(decode, pair, batch, way, **rows)
         timed = in_turns(calls, repeats=repeats, warmup=int(batch.shape not in warm))
         warm.add(batch.shape)
         found = {
@@ -118,10 +115,10 @@ def measure(
         }
         for name, each in timed.seconds.items():
             seconds[name].append(float(np.median(each)))
-            tokens[name].append(int(np.count_nonzero(found[name][limits > 0])))
+            tokens[name].append(int(np.count_nonzero(found[name][rows["limits"] > 0])))
             identical[name] += sum(
                 np.array_equal(found[name][row], found["plain"][row])
-                for row in np.flatnonzero(limits)
+                for row in np.flatnonzero(rows["limits"])
             )
     per_token = {name: sum(seconds[name]) / sum(tokens[name]) for name in names}
     ratios = {
