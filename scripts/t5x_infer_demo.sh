@@ -50,7 +50,8 @@ infer() { # name of the run, then its own gin files and bindings
     --gin.DTYPE="'float32'" --gin.BATCH_SIZE="$batch" --gin.TEMPERATURE="$temperature" \
     --gin.RULE="'coupled'" --gin.utils.DatasetConfig.split="'test${limit:+[:$limit]}'" \
     --gin.infer.checkpoint_period=10 --gin.write_inferences_to_file.output_ids=True "$@" \
-    2>"$out/$name/log" || { tail -n 20 "$out/$name/log" >&2; exit 1; }
+    2>&1 | tee "$out/$name/log" | sed -un 's/^.*\(specdec_.* lines, .* left\)$/  \1/p' >&2 ||
+    { tail -n 20 "$out/$name/log" >&2; exit 1; }
 }
 
 for name in infer_baseline infer_speculative; do infer "$name" "$@"; done

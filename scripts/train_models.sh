@@ -8,5 +8,5 @@ set -euo pipefail
 work=${1:-build}
 mkdir -p "$work"
 # Present once the corpora are complete.
-[ -e "$work/data/corpus.json" ] || "$root/scripts/build_data.sh" --out "$work/data"
+[ -e "$work/data/corpus.json" ] || "$root/scripts/build_data.sh" --wide --out "$work/data"
 exec specdec train --data "$work/data" --run "$work/run" --out "$work/models" --curves "$work/curves"

@@ -103,7 +103,8 @@ def together() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not jax.distributed.is_initialized():
+        ended_well = isinstance(error, SystemExit) and not error.code
+        if ended_well or not jax.distributed.is_initialized():
             raise
         # JAX's own handler, which would run next, waits for processes that wait for this one.
         atexit.register(_leave)
@@ -111,7 +112,7 @@ def together() -> Iterator[None]:
             raise SpecdecError(
                 f"Process {jax.process_index()} cannot go on, most likely because another has "
                 f"ended ({_first_line(error)}): see the others' messages, then start all of them "
-                "again, with --resume where there is an output."
+                "again; `specdec generate` goes on where it was with --resume, and T5X by itself."
             ) from error
         raise
 

@@ -8,6 +8,9 @@ unlike `t5x.train`, have no flags for it; so every host runs
 
 with N from 0 on, and what stands behind the program's name is its own. `--coordinator auto` finds
 the rest out under Slurm, Open MPI and Kubernetes.
+
+When one process dies, the others end too, and say why. Started anew, `t5x.infer` goes on where it
+was, see `output`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ PROGRAMS = ("t5x.infer", "t5x.eval", "t5x.train")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Join the others, then become the program."""
+    """Join the others, then become the program, and end when another ends."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--coordinator", required=True, help="HOST:PORT of process 0, or auto")
     parser.add_argument("--num_processes", type=int)
@@ -34,11 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     try:
         hosts.join(flags.coordinator, flags.num_processes, flags.process_id)
+        sys.argv = [flags.program, *flags.arguments]
+        with hosts.together():
+            runpy.run_module(flags.program, run_name="__main__", alter_sys=True)
     except SpecdecError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    sys.argv = [flags.program, *flags.arguments]
-    runpy.run_module(flags.program, run_name="__main__", alter_sys=True)
     return 0
 
 

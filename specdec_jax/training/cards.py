@@ -43,6 +43,10 @@ def card(
     role = "A target" if is_target else f"A draft of `{task.name}_target`"
     rows = [
         ("training pairs", f"{facts['train_pairs']} (`{facts['task']}`, split by source package)"),
+        *(
+            (f"pairs of a wider domain, for a part of the steps (`{corpus}`)", count)
+            for corpus, count in facts.get("wider_pairs", {}).items()
+        ),
         ("tokens seen, source and target", f"{facts['tokens'] / 1e6:.1f}M"),
         ("steps", facts["steps"]),
         ("hours, on one or two shared CPU cores", facts["hours"]),
@@ -94,6 +98,12 @@ def card(
             " and their German translations by the Debian description translation project"
             if task.name == "ende"
             else " and their synopses"
+        )
+        + (
+            "; the wider domain adds manual pages, documents and message catalogs of Debian's "
+            "packages (MPL-2.0 and CC-BY-SA-3.0 among their licences)"
+            if "wider_pairs" in facts
+            else ""
         )
         + ". The texts are under the terms of their packages, mostly GPL-2+ and GPL-3+; the "
         "weights are offered under this project's licence.",

@@ -66,7 +66,7 @@ class Run:
 
     def guide(self, task: recipe.Task, train: list[distil.Example], layer: int) -> Guide:
         """Return the word alignment of a task's training text, counted first where it is not."""
-        path = self.folder / task.name / "alignment.npy"
+        path = self.folder / task.name / f"alignment_{task.corpus}.npy"
         table = alignment.load_or_count(path, train, recipe.VOCABULARY)
         return Guide(jnp.asarray(table), layer=layer)
 
@@ -85,8 +85,7 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
         params = _handed_on(_stages(run, recipe.TASKS[task.parent], 1, seed))
     else:
         params = initial_parameters(recipe.TARGET, seed)
-    train, heldout = (run.encode(task, split) for split in ("train", "validation"))
-    guide = run.guide(task, train, recipe.TARGET_GUIDED_LAYER)
+    heldout = run.encode(task, "validation")
     validation = batches_of(heldout, task)
     fits = [i for i, (s, t) in enumerate(heldout) if len(s) <= 128 and len(t) <= 64][:SCORED]
     texts = run.pairs(task, "validation")
@@ -101,6 +100,8 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
     for number, stage in enumerate(task.stages[:count], 1):
         if number > 1:
             params = _handed_on(params)
+        learnt = dataclasses.replace(task, corpus=stage.corpus or task.corpus)
+        train = run.encode(learnt, "train")
         params = fit(
             recipe.TARGET,
             params,
@@ -108,7 +109,7 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
             dataclasses.replace(stage.recipe, seed=stage.recipe.seed + seed),
             run.folder / task.name / f"target_{number}",
             validation=validation,
-            guide=guide,
+            guide=run.guide(learnt, train, recipe.TARGET_GUIDED_LAYER),
             score=score,
             progress=run.progress,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Sequence
@@ -95,9 +96,12 @@ def ship(
             "test_pairs": len(examples),
         }
     steps = sum(stage.recipe.steps for stage in task.stages)
+    wider = {stage.corpus for stage in task.stages if stage.corpus}
+    counts = {c: len(run.pairs(dataclasses.replace(task, corpus=c), "train")) for c in wider}
     facts[f"{task.name}_target"] = {
         **_facts(run, task, "target", target.config, steps),
         "train_pairs": train_pairs,
+        **({"wider_pairs": counts} if counts else {}),
         **score(task.corpus, greedy, references),
         "test_pairs": len(examples),
     }

@@ -7,20 +7,41 @@ process, whose flags and gin bindings it uses up. So the import is done once, be
 
 RUNS.json is a list of {"module": .., "arguments": [..], "log": FILE, "devices": N, "quick": ..}, or
 in the place of one a list of several, which run side by side; quick runs are compiled without
-optimization. Prints the exit statuses, of those side by side the first that is not 0.
+optimization, and one with "dies_at": NAME is killed where it would open the file or wait for the
+others at T5X's barrier whose name ends so. Prints the exit statuses, of those side by side the
+first that is neither 0 nor the kill's.
 """
 
 import importlib
 import json
 import os
 import runpy
+import signal
 import sys
 import traceback
 
 import jax
 
 
-def run(module, arguments, log, devices, quick):
+def arm(place):
+    """Choose the instant of death."""
+    from t5x import infer, utils
+
+    wait, open_file = utils.sync_global_devices, infer.gfile.GFile
+
+    def before(function):
+        def armed(name, *rest, **named):
+            if name.endswith(place):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(name, *rest, **named)
+
+        return armed
+
+    utils.sync_global_devices = before(wait)
+    infer.gfile.GFile = before(open_file)
+
+
+def run(module, arguments, log, devices, quick, dies_at=None):
     """Become `python -m module arguments`, on so many devices."""
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(target, 1)
@@ -28,6 +49,8 @@ def run(module, arguments, log, devices, quick):
     # XLA reads it when the first device is asked for, which no import does.
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     jax.config.update("jax_disable_most_optimizations", quick)
+    if dies_at:
+        arm(dies_at)
     sys.argv = [module, *arguments]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -68,7 +91,7 @@ def main():
             _, code, usage = os.wait4(child, 0)
             print(f"{log}: {usage.ru_utime:.1f} s", file=sys.stderr)
             found.append(os.waitstatus_to_exitcode(code))
-        statuses.append(next((code for code in found if code), 0))
+        statuses.append(next((code for code in found if code not in (0, -signal.SIGKILL)), 0))
     print(json.dumps(statuses))
 
 

@@ -7,6 +7,7 @@ of tiny models: a target of 8 heads, which 8 devices can share, and a draft of 6
 import dataclasses
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -33,6 +34,7 @@ SAMPLED = ["TEMPERATURE=0.7", "TOPK=20", "NUM_DECODES=2", "RETURN_ALL_DECODES=Tr
 # Data times model axis; on a CPU, T5X reads it from the submesh alone.
 MESHES = [(1, 8), (4, 2)]
 HOSTS = 2
+CHUNKS = ["BATCH_SIZE=4", "infer.checkpoint_period=1"]
 # Stands in for Python where the demonstration calls it: writes the command down.
 RECORDER = """#!{python}
 import json, sys
@@ -95,7 +97,7 @@ def demo_commands(folder):
 
 def tiny_run(folder, name, run, *extra, target="t5x", draft="t5x", devices=1, module="infer"):
     """One run with a gin file of this repository; returns its entry for forked_infer."""
-    (folder / name).mkdir()
+    (folder / name).mkdir(exist_ok=True)
     bindings = [
         "MIXTURE_OR_TASK_NAME='specdec_debian_ende'",
         LENGTHS,
@@ -116,17 +118,19 @@ def tiny_run(folder, name, run, *extra, target="t5x", draft="t5x", devices=1, mo
     return {**entry, "devices": devices, "quick": True}
 
 
-def on_hosts(folder, name, run, count, *extra):
-    """One run as processes of a job; they share a mesh of eight devices."""
-    single = tiny_run(folder, name, run, *extra, devices=8 // count)
+def on_hosts(folder, part, *dies_at):
+    """One run as processes of a job, which share a mesh of eight devices; one may die."""
+    name, extra = "hosts", [*on_mesh(*MESHES[-1]), *CHUNKS]
+    single = tiny_run(folder, name, "infer_speculative", *extra, devices=8 // HOSTS)
     port = free_port()
     found = []
-    for number in range(count):
-        job = ["--coordinator", f"localhost:{port}", "--num_processes", str(count)]
+    for number in range(HOSTS):
+        job = ["--coordinator", f"localhost:{port}", "--num_processes", str(HOSTS)]
         job += ["--process_id", str(number), "t5x.infer", *single["arguments"]]
-        log = f"{single['log']}{number or ''}"
-        module = "specdec_jax.t5x_plugin.launch"
-        found.append({**single, "module": module, "arguments": job, "log": log})
+        entry = {**single, "module": "specdec_jax.t5x_plugin.launch", "arguments": job}
+        found.append({**entry, "log": str(folder / name / f"{part}{number or ''}")})
+    for number, place in enumerate(dies_at):
+        found[number]["dies_at"] = place
     return found
 
 
@@ -195,7 +199,9 @@ def done(tmp_path_factory):
             )
             for mesh in MESHES
         },
-        "hosts": on_hosts(folder, "hosts", "infer_speculative", HOSTS, *on_mesh(*MESHES[-1])),
+        "hosts_1_dies": on_hosts(folder, "1_dies", None, "checkpoint_chunk00001"),
+        "hosts_0_dies": on_hosts(folder, "0_dies", "chunk00002.COMPLETED"),
+        "hosts": on_hosts(folder, "log"),
         "plain_two": tiny_run(folder, "plain_two", "infer_baseline", *SAMPLED),
         "coupled_two": tiny_run(
             folder, "coupled_two", "infer_speculative", "RULE='coupled'", *SAMPLED, target="orbax"
@@ -255,11 +261,22 @@ def test_meshes_of_eight_devices(done, mesh):
     assert "The draft is replicated on all devices: its 6 heads" in log
 
 
-def test_two_hosts_write_what_one_writes(done):
+def test_two_hosts_write_what_one_writes_though_both_die_once(done):
+    folder, runs, _ = done
+    # The second, between two batches; then the first, with a chunk written and not yet marked.
+    for number, name in ((0, "1_dies"), (1, "0_dies")):
+        assert runs[f"hosts_{name}"][0] == 2
+        log = (folder / f"hosts/{name}{number or ''}").read_text()
+        told = f"error: Process {number} cannot go on, most likely because another has ended"
+        assert told in log, log[-3000:]
+        assert "DONE" not in log
     found = read(done, mesh_name(*MESHES[-1]), "hosts")
     assert (found["rows"], found["identical"]) == (ROWS, ROWS)
-    # The work was shared, and not done twice.
-    assert "Process ID: 1" in (done[0] / "hosts/log1").read_text()
+    # What is complete was not made anew, and the work was shared and not done twice.
+    log = runs["hosts"][1]
+    assert re.findall(r"Skipping chunk \D*(\d)", log) == ["0", "1"]
+    assert f"{ROWS} of {ROWS} lines, " in log
+    assert "Process ID: 1" in (folder / "hosts/log1").read_text()
 
 
 def test_samples_of_two_decodes_from_checkpoints_of_two_formats(done):

@@ -38,7 +38,7 @@ def run(tmp_path, monkeypatch):
     parts = {"train": lines[:-12], "validation": lines[-12:-6], "test": lines[-6:]}
     short = dataclasses.replace(recipe.DRAFT_RECIPES["draft"], steps=2, warmup=1, evaluate_every=1)
     first = recipe.Stage(dataclasses.replace(short, hard=0.0), 1024, SHAPES)
-    second = recipe.Stage(dataclasses.replace(first.recipe, steps=3), 1024, SHAPES)
+    second = recipe.Stage(dataclasses.replace(first.recipe, steps=3), 1024, SHAPES, "debian_ende")
     tasks = {
         "ende": dataclasses.replace(
             recipe.TASKS["ende"], stages=(first, second), shapes=SHAPES, room=8
@@ -51,6 +51,7 @@ def run(tmp_path, monkeypatch):
         for split, part in parts.items():
             text = "\n".join(part) + "\n"
             (tmp_path / f"{task.corpus}.{split}.tsv").write_text(text, "utf-8")
+    (tmp_path / "debian_ende.train.tsv").write_text("\n".join(lines[:20]) + "\n", "utf-8")
     monkeypatch.setattr(recipe, "TASKS", tasks)
     monkeypatch.setattr(recipe, "VOCABULARY", TINY.vocab_size)
     monkeypatch.setattr(recipe, "TARGET", TINY)
@@ -98,7 +99,9 @@ def test_a_pair_is_trained_and_shipped(run, tmp_path):
         kept = json.loads((out / name / "config.json").read_text("utf-8"))["extra"]
         assert kept == facts[name]
         assert (kept["steps"], kept["train_pairs"], kept["test_pairs"]) == (taken, 48, 6)
+        assert kept.get("wider_pairs") == ({"debian_ende": 20} if taken == 5 else None)
         card = (out / name / "README.md").read_text("utf-8")
+        assert ("(`debian_ende`) | 20 |" in card) == (taken == 5)
         assert f"| steps | {taken} |" in card
         assert (card.count("\n  - output: ") == 6) == (name == "ende_target")
     # The draft has the target's sizes, so it reads as many weights.
