@@ -29,6 +29,7 @@ infer() { # name of the run, task of the checkpoints, then gin files and binding
   run rm -rf "${OUT:?}/$name"
   run mkdir -p "$OUT/$name"
   [ -z "$DRY_RUN" ] || log=/dev/stderr
+  echo "$name: $log tells lines, rate and time left" >&2
   run "$python" -m t5x.infer ${TFDS:+--tfds_data_dir="$TFDS"} --gin_search_paths="$root" "$@" \
     --gin.CHECKPOINT_PATH="'$MODELS/$task/xxl/$step'" --gin.INFER_OUTPUT_DIR="'$OUT/$name'" \
     --gin.BATCH_SIZE=1 --gin.utils.DatasetConfig.split="'test[:$LIMIT]'" \

@@ -51,8 +51,11 @@ def main(arguments: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
+    # It sees the commands' own flags first, and would take --run for the start of one of absl's.
     top = argparse_flags.ArgumentParser(
-        prog="specdec", description="Lossless speculative decoding for T5 in JAX."
+        prog="specdec",
+        description="Lossless speculative decoding for T5 in JAX.",
+        allow_abbrev=False,
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for room in (decode, measure, aot, drafts, models):

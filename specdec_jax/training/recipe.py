@@ -115,6 +115,9 @@ TASKS = {
                 Recipe(steps=10000, rate=1.5e-3, warmup=200, seed=2), 1280, SHAPES, "debian_ende"
             ),
             Stage(Recipe(steps=14000, rate=1e-3, warmup=200, seed=3), 1280, SHAPES),
+            # And once more.
+            Stage(Recipe(steps=8000, rate=1.2e-3, warmup=200, seed=4), 1280, SHAPES, "debian_ende"),
+            Stage(Recipe(steps=14000, rate=1e-3, warmup=200, seed=5), 1280, SHAPES),
         ),
         parent=None,
         shapes=SHAPES,

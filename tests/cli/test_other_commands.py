@@ -1,10 +1,11 @@
 """What is measured, predicted, inspected and converted from the command line."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from specdec_jax import generate
+from specdec_jax import cli, generate
 from specdec_jax.bench import compare, timing
 from specdec_jax.bench import trace as trace_module
 
@@ -128,3 +129,9 @@ def test_the_demonstration_fails_where_outputs_differ(call, monkeypatch, same, t
     record = {"identical": same, "sentences": 2}
     monkeypatch.setattr("specdec_jax.bench.demo.run", lambda *a, **k: record)
     assert call("demo", "--temperature", temperature)[0] == status
+
+
+def test_a_flag_is_not_taken_for_the_start_of_one_of_absl_s():
+    # There is --run_with_pdb.
+    read = cli.parser().parse_args(["train", "--data", "a", "--run", "b", "--out", "c"])
+    assert (read.data, read.run, read.out) == (Path("a"), Path("b"), Path("c"))
