@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specdec_jax import theory
-from specdec_jax.aot.program import DRAFT, TARGET
 from specdec_jax.bench.tables import markdown
 
 Record = dict[str, Any]
@@ -22,16 +20,10 @@ def summary(records: Sequence[Record]) -> list[Record]:
         predicted_speedup` (of the paper's English-German at temperature 0), and further counts.
         What is not known (of plain decoding, or of what was not or could not be compiled) is null.
     """
-    plain = {_place(record): record for record in records if record["draft"] is None}
-    return [_row(record, plain.get(_place(record))) for record in records]
+    return [_row(record) for record in records]
 
 
-def _place(record: Record) -> tuple[Any, ...]:
-    names = ("topology", "target", "batch", "source_length", "max_tokens", "layouts")
-    return tuple(record[name] for name in names)
-
-
-def _row(record: Record, plain: Record | None) -> Record:
+def _row(record: Record) -> Record:
     memory, loop = record["hbm_bytes_per_chip"], record["loop"] or {}
     costs, bytes_alone = record.get("costs", {}), record.get("costs_of_bytes_alone", {})
     paper = _paper_row(record)
@@ -53,7 +45,6 @@ def _row(record: Record, plain: Record | None) -> Record:
         "v": costs.get("v"),
         "predicted_speedup": paper.get("predicted_speedup"),
         "c_of_bytes_alone": bytes_alone.get("c"),
-        **compiler_costs(record, plain),
     }
 
 
@@ -63,37 +54,6 @@ def _paper_row(record: Record) -> Record:
         if (row["task"], row["temperature"]) == (_TASK, _TEMPERATURE):
             return row if row["gamma"] == record["gamma"] else {}
     return {}
-
-
-def compiler_costs(record: Record, plain: Record | None) -> Record:
-    """Return c, v and the speedup by the compiler's own estimates of cycles.
-
-    The speedup is of whole rounds, with all that happens beside the models' calls: tokens of a
-    round (equation 1, the paper's alpha for English-German at temperature 0) times the cycles of
-    plain decoding's round, over those of a speculative one. What the chips wait for each other is
-    in none of them.
-
-    Args:
-        record: of a pair.
-        plain: of the target alone on the same chips, where there is one.
-    """
-    names = ("c_by_cycles", "v_by_cycles", "speedup_by_cycles")
-    if plain is None or plain["loop"] is None or not record["loop"] or not record["gamma"]:
-        return dict.fromkeys(names)
-    ours, theirs = (each["loop"]["compiler_cycles"] for each in (record, plain))
-    if not ours[DRAFT] or not theirs[TARGET]:
-        return dict.fromkeys(names)
-    # A call of several tokens cannot take less than one of a single token: where the compiler says
-    # so, it prices the two kinds of products differently, and no ratio of them means anything.
-    if ours[TARGET] < theirs[TARGET]:
-        return dict.fromkeys(names)
-    paper = _paper_row(record)
-    gain = None
-    if paper:
-        tokens = float(theory.expected_tokens(paper["alpha"], gamma=record["gamma"]))
-        gain = tokens * sum(theirs.values()) / sum(ours.values())
-    found = (ours[DRAFT] / record["gamma"] / theirs[TARGET], ours[TARGET] / theirs[TARGET], gain)
-    return dict(zip(names, found, strict=True))
 
 
 def page(records: Sequence[Record], *, notes: str) -> str:
@@ -152,7 +112,7 @@ def _times(rows: Sequence[Record]) -> str:
     return markdown(
         [
             *("topology", "draft", "step, ms", "verify, ms", "draft, ms", "c", "v"),
-            *("c, bytes alone", "c, compiler", "v, compiler", "EnDe T=0", "EnDe T=0, compiler"),
+            *("c, bytes alone", "EnDe T=0"),
         ],
         (
             (
@@ -163,9 +123,7 @@ def _times(rows: Sequence[Record]) -> str:
                     for name in ("step_seconds", "verify_seconds", "draft_seconds")
                 ),
                 *(_number(row[name], 3) for name in ("c", "v", "c_of_bytes_alone")),
-                *(_number(row[name], 3) for name in ("c_by_cycles", "v_by_cycles")),
                 _number(row["predicted_speedup"], 2),
-                _number(row["speedup_by_cycles"], 2),
             )
             for row in rows
             if row["draft"] is not None and row["layouts"] == "automatic" and _may_run(row)

@@ -50,11 +50,9 @@ compiler, batch, source length and most tokens as in the records (1, 512 and 128
   out, so on several chips times are lower bounds, and c too: a small draft's layers exchange sums
   as often as the target's. "c, bytes alone" leaves the latency out as well. v is 1 by this account,
   since even gamma + 1 tokens take less arithmetic than reading. What does not fit is left out.
-- *Compiler* columns come from the cycles that the compiler estimates for each instruction of a
-  round; ratios need no clock. Waiting for memory copies and for other chips is in none of them. The
-  speedup by cycles is of whole rounds, sampling and bookkeeping included. They stay empty where the
-  compiler has gamma + 1 tokens cost less than one, as for one v4 chip (0.35 of it): it prices
-  products of one row in another way, so its cycles say nothing about v.
+- The compiler estimates cycles for each instruction; `compiler_cycles` in the records adds those of
+  a round up. No cost is taken from them: by them a call of eight tokens takes 0.18 to 0.55 of one
+  of a single token, so products of one row must be priced in another way.
 - *Table 2* is E[tokens] / (gamma c + v) with the paper's alpha and gamma and our c and v."""
 
 
