@@ -28,7 +28,7 @@ from transformers import (
 from specdec_jax import checkpoints
 from specdec_jax.checkpoints import bundle
 from specdec_jax.checkpoints.convert import convert
-from specdec_jax.errors import SpecdecError
+from specdec_jax.errors import SpecdecError, told
 from specdec_jax.t5 import T5
 from specdec_jax.t5.expand import expand
 from specdec_jax.t5x_plugin import side_by_side
@@ -108,6 +108,7 @@ def ctranslate2_way(folder: Path, settings) -> side_by_side.Decoder:
     return translate
 
 
+@told
 def main() -> int:
     """Measure, print and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -136,11 +137,7 @@ def main() -> int:
                 ways["ctranslate2"] = ctranslate2_way(theirs, settings)
             return ways
 
-        try:
-            return side_by_side.compared(flags, others)
-        except SpecdecError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
+        return side_by_side.compared(flags, others)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from specdec_jax import checkpoints
 from specdec_jax.checkpoints import bundle
-from specdec_jax.errors import SpecdecError
+from specdec_jax.errors import told
 from specdec_jax.training import pair, recipe
 from specdec_jax.training.variants import VARIANTS, Comparison
 
 
+@told
 def main() -> int:
     """Train all variants."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -30,21 +31,17 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1000, help="of each (1000)")
     parser.add_argument("--out", type=Path, required=True, help="gets TASK/VARIANT")
     flags = parser.parse_args()
-    try:
-        run, task = pair.Run(flags.data, flags.run), recipe.TASKS[flags.task]
-        target = checkpoints.load(flags.target or f"{task.name}_target").model
-        comparison = Comparison(run, task, target, flags.draft, flags.steps)
-        for name in VARIANTS:
-            folder = flags.out / task.name / name
-            if folder.is_dir():
-                continue
-            draft = comparison.train(name)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            bundle.save(folder, draft, dtype="bfloat16", vocabulary=run.vocabulary().path)
-            print(folder)
-    except SpecdecError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    run, task = pair.Run(flags.data, flags.run), recipe.TASKS[flags.task]
+    target = checkpoints.load(flags.target or f"{task.name}_target").model
+    comparison = Comparison(run, task, target, flags.draft, flags.steps)
+    for name in VARIANTS:
+        folder = flags.out / task.name / name
+        if folder.is_dir():
+            continue
+        draft = comparison.train(name)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        bundle.save(folder, draft, dtype="bfloat16", vocabulary=run.vocabulary().path)
+        print(folder)
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from specdec_jax.bench import alphas
 from specdec_jax.bench.tables import markdown
-from specdec_jax.errors import SpecdecError
+from specdec_jax.errors import SpecdecError, told
 from specdec_jax.files import write_json, write_text
 
 Record = Mapping[str, Any]
@@ -120,13 +120,10 @@ def _block_table(pairs: Sequence[tuple[Record, Record]]) -> str:
     return markdown(names, rows)
 
 
+@told
 def main() -> int:
     """Write the page of the folder that is named."""
-    try:
-        print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "results/cpu")))
-    except SpecdecError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "results/cpu")))
     return 0
 
 

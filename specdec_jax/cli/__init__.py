@@ -13,8 +13,8 @@ from absl import app, logging
 from absl.flags import argparse_flags
 
 from specdec_jax.cli import aot, decode, drafts, measure, models
-from specdec_jax.cli.flags import INTERRUPTED, OK, USAGE
-from specdec_jax.errors import SpecdecError
+from specdec_jax.cli.flags import INTERRUPTED, OK
+from specdec_jax.errors import USAGE, SpecdecError
 
 
 def run() -> None:

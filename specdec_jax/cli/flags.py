@@ -11,7 +11,7 @@ from typing import Any
 from specdec_jax.errors import SpecdecError
 
 Command = Callable[[argparse.Namespace], int]
-OK, USAGE, INTERRUPTED = 0, 2, 130
+OK, INTERRUPTED = 0, 130
 
 
 def add(commands, name: str, command: Command, summary: str) -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from specdec_jax.errors import SpecdecError
+from specdec_jax.errors import SpecdecError, told
 from specdec_jax.t5x_plugin.margins import margins
 
 _CHUNK = re.compile(r"chunk completed in ([0-9.]+) seconds")
@@ -101,6 +101,7 @@ def compare(plain: Path, speculative: Path, target: str | None = None) -> dict[s
     return found
 
 
+@told
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status, 1 where a row differs."""
     parser = argparse.ArgumentParser(
@@ -112,11 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target", help="its checkpoint or name: list rows that differ")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     options = parser.parse_args(arguments)
-    try:
-        found = compare(options.plain, options.speculative, options.target)
-    except SpecdecError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    found = compare(options.plain, options.speculative, options.target)
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     print(f"identical {found['identical']}/{found['rows']}")

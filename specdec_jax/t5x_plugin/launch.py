@@ -21,11 +21,12 @@ import sys
 from collections.abc import Sequence
 
 from specdec_jax import hosts
-from specdec_jax.errors import SpecdecError
+from specdec_jax.errors import told
 
 PROGRAMS = ("t5x.infer", "t5x.eval", "t5x.train")
 
 
+@told
 def main(arguments: Sequence[str] | None = None) -> int:
     """Join the others, then become the program, and end when another ends."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -35,14 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
     flags = parser.parse_args(arguments)
-    try:
-        hosts.join(flags.coordinator, flags.num_processes, flags.process_id)
-        sys.argv = [flags.program, *flags.arguments]
-        with hosts.together():
-            runpy.run_module(flags.program, run_name="__main__", alter_sys=True)
-    except SpecdecError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    hosts.join(flags.coordinator, flags.num_processes, flags.process_id)
+    sys.argv = [flags.program, *flags.arguments]
+    with hosts.together():
+        runpy.run_module(flags.program, run_name="__main__", alter_sys=True)
     return 0
 
 

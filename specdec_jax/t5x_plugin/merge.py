@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from specdec_jax.checkpoints import open_checkpoint, t5x_legacy
-from specdec_jax.errors import SpecdecError
+from specdec_jax.errors import SpecdecError, told
 from specdec_jax.t5x_plugin.models import DRAFT
 
 
@@ -39,6 +39,7 @@ def merge(target: str, draft: str, destination: str, *, dtype: str = "float32") 
     t5x_legacy.write(Path(destination), joint, dtype=dtype)
 
 
+@told
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -50,11 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("destination", help="a new folder, named checkpoint_N")
     parser.add_argument("--dtype", default="float32", help="of the parameters written")
     options = parser.parse_args(arguments)
-    try:
-        merge(options.target, options.draft, options.destination, dtype=options.dtype)
-    except SpecdecError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    merge(options.target, options.draft, options.destination, dtype=options.dtype)
     print(f"{options.destination}: target and draft")
     return 0
 

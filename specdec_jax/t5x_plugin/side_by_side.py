@@ -29,7 +29,7 @@ from specdec_jax.bench.compare import rows_of, sources
 from specdec_jax.bench.demo import sentences
 from specdec_jax.bench.record import provenance
 from specdec_jax.bench.timing import Spread, in_turns
-from specdec_jax.errors import SpecdecError
+from specdec_jax.errors import told
 from specdec_jax.files import read_lines, require_folder, write_json
 from specdec_jax.generate import Pair, Settings, decode, load_pair
 from specdec_jax.t5 import T5, preset
@@ -210,18 +210,15 @@ def compared(flags: argparse.Namespace, others: Callable[[T5, Settings], Mapping
     return int(any(found["identical"][name] < found["sentences"] for name in exact))
 
 
+@told
 def main() -> int:
     """Hold our decoding against T5X's; status 1 where a greedy output differs."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add_flags(parser)
-    try:
-        return compared(
-            parser.parse_args(),
-            lambda target, settings: {"t5x": stock_decoder(target, settings)},
-        )
-    except SpecdecError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return compared(
+        parser.parse_args(),
+        lambda target, settings: {"t5x": stock_decoder(target, settings)},
+    )
 
 
 if __name__ == "__main__":
