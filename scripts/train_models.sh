@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Reproduces the shipped models from Debian's packages: builds the corpora, then trains targets and
-# drafts of both tasks. Takes about eight hours on two cores; stopped, it resumes.
+# drafts of both tasks. Takes about seven hours on two cores; stopped, it resumes.
 #
 #   scripts/train_models.sh [WORK]      WORK (default: build) gets data/, run/, models/ and curves/
 set -euo pipefail
