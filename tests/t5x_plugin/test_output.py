@@ -12,11 +12,10 @@ LINES, SIZE = 11, 4
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch):
-    """Returns a function that writes one chunk, a second after the one before, and its message."""
+def config(tmp_path):
     rows = "".join(f"source {n}\ttarget {n}\n" for n in range(LINES))
     (tmp_path / "debian_ende.test.tsv").write_text(rows)
-    config = utils.DatasetConfig(
+    return utils.DatasetConfig(
         mixture_or_task_name=tasks.local_task("debian_ende", str(tmp_path)),
         task_feature_lengths={"inputs": 8, "targets": 8},
         split="test",
@@ -24,6 +23,11 @@ def told(tmp_path, monkeypatch):
         shuffle=False,
         seed=None,
     )
+
+
+@pytest.fixture
+def told(config, tmp_path, monkeypatch):
+    """Returns a function that writes one chunk, two seconds after the last, and its message."""
     said, seconds = [], iter(range(0, 1000, 2))
     monkeypatch.setattr(output.logging, "info", lambda form, *values: said.append(form % values))
 
@@ -61,8 +65,8 @@ def test_a_shard_has_its_share(told):
     assert told(0, shards=2).startswith("specdec_debian_ende: 4 of 6 lines")
 
 
-def test_a_foreign_name_is_refused(tmp_path):
-    writer = output.Writer(None, lambda *_: None)
+def test_a_foreign_name_is_refused(config, tmp_path):
+    writer = output.Writer(config, lambda *_: None)
     with pytest.raises(SpecdecError, match="other is no name that T5X gives to a chunk"):
         writer(f"{tmp_path}/other", ([1], {}))
 
