@@ -97,11 +97,16 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
         [texts[i] for i in fits],
         room=task.room,
     )
+    learnt: dict[str, tuple[list[distil.Example], Guide]] = {}
     for number, stage in enumerate(task.stages[:count], 1):
         if number > 1:
             params = _handed_on(params)
-        learnt = dataclasses.replace(task, corpus=stage.corpus or task.corpus)
-        train = run.encode(learnt, "train")
+        corpus = stage.corpus or task.corpus
+        if corpus not in learnt:
+            of = dataclasses.replace(task, corpus=corpus)
+            train = run.encode(of, "train")
+            learnt[corpus] = train, run.guide(of, train, recipe.TARGET_GUIDED_LAYER)
+        train, guide = learnt[corpus]
         params = fit(
             recipe.TARGET,
             params,
@@ -109,7 +114,7 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
             dataclasses.replace(stage.recipe, seed=stage.recipe.seed + seed),
             run.folder / task.name / f"target_{number}",
             validation=validation,
-            guide=run.guide(learnt, train, recipe.TARGET_GUIDED_LAYER),
+            guide=guide,
             score=score,
             progress=run.progress,
         )

@@ -8,8 +8,8 @@ process, whose flags and gin bindings it uses up. So the import is done once, be
 RUNS.json is a list of {"module": .., "arguments": [..], "log": FILE, "devices": N, "quick": ..}, or
 in the place of one a list of several, which run side by side; quick runs are compiled without
 optimization, and one with "dies_at": NAME is killed where it would open the file or wait for the
-others at T5X's barrier whose name ends so. Prints the exit statuses, of those side by side the
-first that is neither 0 nor the kill's.
+others at T5X's barrier whose name ends so. Prints the exit statuses, of those side by side that
+are to live the first that is not 0.
 """
 
 import importlib
@@ -85,13 +85,17 @@ def main():
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(int(status))
-            children.append((child, entry["log"]))
+            children.append((child, entry))
         found = []
-        for child, log in children:
-            _, code, usage = os.wait4(child, 0)
-            print(f"{log}: {usage.ru_utime:.1f} s", file=sys.stderr)
-            found.append(os.waitstatus_to_exitcode(code))
-        statuses.append(next((code for code in found if code not in (0, -signal.SIGKILL)), 0))
+        for child, entry in children:
+            _, status, usage = os.wait4(child, 0)
+            print(f"{entry['log']}: {usage.ru_utime:.1f} s", file=sys.stderr)
+            code = os.waitstatus_to_exitcode(status)
+            if entry.get("dies_at"):
+                assert code == -signal.SIGKILL, (entry["log"], code)
+            else:
+                found.append(code)
+        statuses.append(next((code for code in found if code), 0))
     print(json.dumps(statuses))
 
 
