@@ -3,7 +3,9 @@
 Every process runs the same program on its own devices; JAX joins these to one mesh. Process 0 reads
 what is done and writes what is new, the others only compute. When one ends, none can go on: what
 waits for it inside a computation fails at once where the network says so (gloo, NCCL), and is ended
-by JAX's coordination service after `HEARTBEAT_SECONDS` where it does not.
+by JAX's coordination service after `HEARTBEAT_SECONDS` where it does not. That service lives in
+process 0: when it goes, a thread of JAX aborts the others within milliseconds, saying that another
+task died, be their own sentence out or not; JAX takes no callback for it that Python could give.
 """
 
 from __future__ import annotations

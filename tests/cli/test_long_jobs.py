@@ -6,11 +6,11 @@ The runs are real processes with the tiny pair, see forked_specdec.py.
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import jobs
 import pytest
 from tiny_pairs import save_pair
 
@@ -29,12 +29,6 @@ LEFT = (0, 3, 8, 11, None)
 
 # In one worker, which runs the jobs once.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("long_jobs")]
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
 
 
 class Runs:
@@ -58,7 +52,7 @@ class Runs:
 
     def add_hosts(self, output, *extra, hosts=2, kill=None, victim=1):
         """Two processes of two devices, or four of one; the victim dies where it is told."""
-        port = free_port()
+        port = jobs.free_port()
         flags = ("--mesh", "2x2", "--coordinator", f"localhost:{port}", "--num_processes", hosts)
         self.add(
             *(
@@ -119,16 +113,14 @@ def test_a_host_that_dies_ends_the_others_and_all_go_on_later(ended):
     folder, runs = ended
     (first, second), lines, (log, _) = runs[7]
     assert second == -signal.SIGKILL
-    assert first not in (0, -signal.SIGKILL)
-    assert "Process 0 cannot go on, most likely because another has ended" in log
+    jobs.assert_ended_by_another(first, log)
     before = lines["hosts"]
     assert 0 < before < len(LINES)
     # The next time it is process 0, which writes, and keeps the account of the others.
     (first, *rest), lines, logs = runs[8]
     assert first == -signal.SIGKILL
     for status, log in zip(rest, logs[1:], strict=True):
-        assert status not in (0, -signal.SIGKILL), log
-        assert "cannot go on, most likely because another has ended" in log
+        jobs.assert_ended_by_another(status, log)
     assert before < lines["hosts"] < len(LINES)
     statuses, lines, logs = runs[9]
     assert statuses == [0, 0], logs
