@@ -62,6 +62,17 @@ def run(module, arguments, log, devices, quick, dies_at=None):
     return 0
 
 
+def leave(status):
+    """End a child, without the exit handlers of libraries that were imported before the fork."""
+    if status == 0:
+        # JAX's own of them: the processes of a job wait for each other. Were process 0 to go at
+        # once, with it would go the coordination service, and the others would be aborted.
+        jax.distributed.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(status))
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         runs = json.load(file)
@@ -81,10 +92,7 @@ def main():
         for entry in entries:
             child = os.fork()
             if child == 0:
-                status = run(**entry)
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(int(status))
+                leave(run(**entry))
             children.append((child, entry))
         found = []
         for child, entry in children:
