@@ -49,6 +49,11 @@ def card(
         ),
         ("tokens seen, source and target", f"{facts['tokens'] / 1e6:.1f}M"),
         ("steps", facts["steps"]),
+        *(
+            ("of these, with the best of its own outputs beside the references", count)
+            for count in [facts.get("steps_with_own_outputs")]
+            if count
+        ),
         ("hours, on one or two shared CPU cores", facts["hours"]),
         (
             "validation loss, nats per token",

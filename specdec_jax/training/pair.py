@@ -4,7 +4,8 @@ Stages, each kept in the run's folder and skipped when it is there:
 
 1. vocabulary: a sentencepiece model of the translation's training text;
 2. alignment: a word-translation table, to guide the models' attention;
-3. target: cross-entropy on the references, in one or more runs;
+3. target: cross-entropy on the references, in several runs; the summarizer's last one also on the
+   best of what it says itself;
 4. outputs: the target's own texts for the training sources, greedy and drawn;
 5. drafts: distilled from the target on those.
 """
@@ -23,7 +24,7 @@ from specdec_jax.errors import SpecdecError
 from specdec_jax.files import write_text
 from specdec_jax.t5 import T5, T5Config, t5
 from specdec_jax.text import Vocabulary, prefix
-from specdec_jax.training import alignment, distil, recipe
+from specdec_jax.training import alignment, best, distil, recipe
 from specdec_jax.training.examples import Batch, Batches, encode_pairs, read_pairs
 from specdec_jax.training.fit import Guide, Params, fit
 from specdec_jax.training.initial import inherited_parameters, initial_parameters
@@ -107,10 +108,13 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
             train = run.encode(of, "train")
             learnt[corpus] = train, run.guide(of, train, recipe.TARGET_GUIDED_LAYER)
         train, guide = learnt[corpus]
+        own = _own_best(run, task, t5(params, recipe.TARGET), train, number, stage.draws, seed)
         params = fit(
             recipe.TARGET,
             params,
-            Batches(train, stage.tokens, seed=stage.recipe.seed + seed, shapes=stage.shapes),
+            Batches(
+                [*own, *train], stage.tokens, seed=stage.recipe.seed + seed, shapes=stage.shapes
+            ),
             dataclasses.replace(stage.recipe, seed=stage.recipe.seed + seed),
             run.folder / task.name / f"target_{number}",
             validation=validation,
@@ -119,6 +123,42 @@ def _stages(run: Run, task: recipe.Task, count: int, seed: int) -> Params:
             progress=run.progress,
         )
     return params
+
+
+def _own_best(
+    run: Run,
+    task: recipe.Task,
+    target: T5,
+    train: list[distil.Example],
+    number: int,
+    draws: int,
+    seed: int,
+) -> list[distil.Example]:
+    """Return the target's own best outputs that a stage learns from; made if missing."""
+    if not draws:
+        return []
+    path = run.folder / task.name / f"best_{number}.json"
+    if not path.is_file():
+        found = best.own_best(
+            target,
+            _some(train, seed),
+            run.vocabulary().decode,
+            draws=draws,
+            seed=seed,
+            shapes=task.shapes,
+            progress=run.progress,
+        )
+        write_text(path, json.dumps(found))
+    return _read(path)
+
+
+def _some(train: list[distil.Example], seed: int) -> list[distil.Example]:
+    chosen = np.random.default_rng(seed).permutation(len(train))[: recipe.SOURCES]
+    return [train[i] for i in sorted(chosen)]
+
+
+def _read(path: Path) -> list[distil.Example]:
+    return [(s, t) for s, t in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def _handed_on(params: Params) -> Params:
@@ -195,10 +235,9 @@ def _kept_outputs(
 ) -> list[distil.Example]:
     path = run.folder / task.name / ("samples.json" if temperature else "outputs.json")
     if not path.is_file():
-        chosen = np.random.default_rng(seed).permutation(len(train))[: recipe.SOURCES]
         found = distil.target_outputs(
             target,
-            [train[i] for i in sorted(chosen)],
+            _some(train, seed),
             temperature=temperature,
             seed=seed,
             shapes=task.shapes,
@@ -211,4 +250,4 @@ def _kept_outputs(
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(found))
-    return [(s, t) for s, t in json.loads(path.read_text(encoding="utf-8"))]
+    return _read(path)

@@ -97,11 +97,13 @@ def ship(
         }
     steps = sum(stage.recipe.steps for stage in task.stages)
     wider = {stage.corpus for stage in task.stages if stage.corpus}
+    own = sum(stage.recipe.steps for stage in task.stages if stage.draws)
     counts = {c: len(run.pairs(dataclasses.replace(task, corpus=c), "train")) for c in wider}
     facts[f"{task.name}_target"] = {
         **_facts(run, task, "target", target.config, steps),
         "train_pairs": train_pairs,
         **({"wider_pairs": counts} if counts else {}),
+        **({"steps_with_own_outputs": own} if own else {}),
         **score(task.corpus, greedy, references),
         "test_pairs": len(examples),
     }

@@ -38,7 +38,9 @@ def run(tmp_path, monkeypatch):
     parts = {"train": lines[:-12], "validation": lines[-12:-6], "test": lines[-6:]}
     short = dataclasses.replace(recipe.DRAFT_RECIPES["draft"], steps=2, warmup=1, evaluate_every=1)
     first = recipe.Stage(dataclasses.replace(short, hard=0.0), 1024, SHAPES)
-    second = recipe.Stage(dataclasses.replace(first.recipe, steps=3), 1024, SHAPES, "debian_ende")
+    second = recipe.Stage(
+        dataclasses.replace(first.recipe, steps=3), 1024, SHAPES, "debian_ende", draws=2
+    )
     tasks = {
         "ende": dataclasses.replace(
             recipe.TASKS["ende"], stages=(first, second), shapes=SHAPES, room=8
@@ -82,8 +84,10 @@ def test_a_pair_is_trained_and_shipped(run, tmp_path):
     out, task = tmp_path / "out", recipe.TASKS["ende"]
     target = pair.train_target(run, task, seed=3)
     drafts = pair.train_drafts(run, task, target, seed=3)
-    assert asked == [(32, 0.0), (32, 1.0), (6, 0.0)]
+    # For the target's last stage, for the drafts, and for their validation.
+    assert asked == [(20, 0.0), (20, 0.6), (20, 0.6), (32, 0.0), (32, 1.0), (6, 0.0)]
     folder = run.folder / "ende"
+    assert len(json.loads((folder / "best_2.json").read_text())) == 20
     assert [steps(folder / name) for name in ("target_1", "target_2", "draft")] == [
         [1, 2],
         [1, 2, 3],
@@ -103,6 +107,8 @@ def test_a_pair_is_trained_and_shipped(run, tmp_path):
         card = (out / name / "README.md").read_text("utf-8")
         assert ("(`debian_ende`) | 20 |" in card) == (taken == 5)
         assert f"| steps | {taken} |" in card
+        own = "with the best of its own outputs beside the references | 3 |"
+        assert (own in card) == (taken == 5) == (kept.get("steps_with_own_outputs") == 3)
         assert (card.count("\n  - output: ") == 6) == (name == "ende_target")
     # The draft has the target's sizes, so it reads as many weights.
     assert facts["ende_draft"]["step_weights_over_target"] == 1.0
