@@ -25,7 +25,7 @@ GAMMAS = (1, 2, 4)
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def pair(tmp_path_factory, fast_compilation):
     return tiny_pair(tmp_path_factory.mktemp("tiny"))
 
 

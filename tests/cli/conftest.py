@@ -5,7 +5,7 @@ from specdec_jax import cli, generate
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(tmp_path_factory, fast_compilation):
     return save_pair(tmp_path_factory.mktemp("tiny"))
 
 

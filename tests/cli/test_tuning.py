@@ -12,6 +12,10 @@ from specdec_jax.drafts import ngram_file
 LINES = ["ab", "", "x y z"]
 SECONDS = timing.Spread(0.1, 0.1, 0.1, 3)
 COSTS = timing.StepCosts(SECONDS, SECONDS, SECONDS, c=0.05, v=1.2)
+ADAPTED = {
+    "gammas": [0, 1, 2],
+    "adaptive_over_fixed": {"median": 1.25, "low": 1.1, "high": 1.3, "count": 5},
+}
 
 
 @pytest.fixture
@@ -46,6 +50,8 @@ def test_references_can_be_counted(call, folders, data, tmp_path):
 
 def test_what_was_tuned_is_taken(call, tiny, folders, data, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "step_costs", lambda *a, **k: COSTS)
+    # Measured in tests/bench/test_tune.py; compiling its loops takes a minute.
+    monkeypatch.setattr(tune, "adapting", lambda *a, gamma, **k: ADAPTED | {"gamma": gamma})
     flags = ("--target", folders[0], "--draft", folders[1], "--max_tokens", 12)
     options = ("--data", data, "--gammas", 1, 2, "--out", tmp_path / "tuned")
     status, out, _ = call("tune", *flags, *options)
